@@ -25,11 +25,12 @@ thread_local! {
 
 /// Decodes an audio file in memory, or only a span of it.
 ///
-/// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, MP3, M4A (AAC, ALAC) and others, recognised
-/// by content. Returns `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]` for more, at
-/// the recording's own rate in Hz, integers scaled to [-1, 1). The waveform equals the slice `[start:start +
-/// num_samples]` of the whole recording, bit for bit (AAC with noise substitution: a pure function of `data`
-/// and span). Like a slice it ends with the recording; `num_samples=None` means to the end. Releases the GIL.
+/// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, Opus, MP3, M4A (AAC, ALAC) and others,
+/// recognised by content. Returns `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]`
+/// for more, at the recording's own rate in Hz, integers scaled to [-1, 1). The waveform equals the slice
+/// `[start:start + num_samples]` of the whole recording, bit for bit (Opus, and AAC with noise substitution:
+/// a pure function of `data` and span). Like a slice it ends with the recording; `num_samples=None` means to
+/// the end. Releases the GIL.
 ///
 /// `damage="silence"` replaces frames that cannot be decoded by zeros, as players do: up to `max_damage` of
 /// the span. With `"error"` one such frame raises.

@@ -17,6 +17,7 @@ use crate::{
         mp4::{Mp4, Track},
         mpeg::MpegAudio,
         ogg_flac::OggFlac,
+        opus::{self, OggOpus},
         vorbis::OggVorbis,
         wav::{self, Wav},
         wave64::Wave64,
@@ -33,7 +34,7 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
 /// them.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("decode", decode),
     ("wav", wav),
     ("aiff", aiff),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("caf", caf),
     ("mp4", mp4),
     ("ogg", ogg),
+    ("opus", opus_packets),
     ("mpeg", mpeg),
     ("flac", flac),
     ("flac_frame", flac_frame),
@@ -159,7 +161,7 @@ fn mp4(bytes: &[u8]) {
     });
 }
 
-/// Ogg pages and packets, and Vorbis and FLAC in them.
+/// Ogg pages and packets, and Vorbis, FLAC and Opus in them.
 fn ogg(bytes: &[u8]) {
     let pages: Vec<_> = ogg::OggPages::new(bytes).collect();
     let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();
@@ -172,6 +174,20 @@ fn ogg(bytes: &[u8]) {
         last(&OggVorbis, bytes);
     });
     last(&OggFlac, bytes);
+    tolerant(|| {
+        last(&OggOpus, bytes);
+    });
+}
+
+/// The packets of an Ogg file, whatever their checksums, as packets of Opus.
+fn opus_packets(bytes: &[u8]) {
+    let pages: Vec<_> = ogg::OggPages::new(bytes).collect();
+    let mut scratch = Vec::new();
+    let mut packets = Vec::new();
+    for packet in ogg::OggPackets::new(bytes, &pages, 0).take(64) {
+        packets.push(packet.data(bytes, &pages, &mut scratch).map_or_else(|_| Vec::new(), <[u8]>::to_vec));
+    }
+    opus::any_packets(&packets);
 }
 
 fn mpeg(bytes: &[u8]) {

@@ -2,9 +2,9 @@
 //!
 //! Input: a recording in any supported container, in memory or by ranges of a file. Output: planar float32
 //! samples of a span. Invariant: the samples of a span equal, bit for bit, the same slice of a full decode
-//! (AAC: they are a pure function of bytes and span), and only the part that the span needs is decoded. The
-//! length in [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header
-//! that they contradict.
+//! (AAC and Opus: they are a pure function of bytes and span), and only the part that the span needs is
+//! decoded. The length in [`Recording::info`] is that of a full decode. It is computed from the bytes, never
+//! from a header that they contradict.
 //!
 //! ```
 //! use forebay_audio::{AudioDecoder, Planes};
@@ -122,6 +122,8 @@ pub enum Codec {
     Flac,
     /// Vorbis I, in pages of Ogg.
     Vorbis,
+    /// RFC 6716, in pages of Ogg.
+    Opus,
     /// MPEG-1 or MPEG-2 audio, layer I.
     Mp1,
     /// MPEG-1 or MPEG-2 audio, layer II.
@@ -156,6 +158,7 @@ impl fmt::Display for Codec {
             Codec::AdpcmIma => "adpcm-ima",
             Codec::Flac => "flac",
             Codec::Vorbis => "vorbis",
+            Codec::Opus => "opus",
             Codec::Mp1 => "mp1",
             Codec::Mp2 => "mp2",
             Codec::Mp3 => "mp3",

@@ -11,6 +11,8 @@
 //!
 //! Source: RFC 3533.
 
+use std::ops::Range;
+
 use crate::{Result, corrupt, fallible_alloc};
 
 const CAPTURE: &[u8; 4] = &crate::signatures::OGG;
@@ -102,6 +104,11 @@ impl Page {
     pub(crate) fn has_whole_packet(&self, bytes: &[u8]) -> bool {
         let ends = self.lacing(bytes).iter().filter(|&&value| value < 255).count();
         ends > usize::from(self.continues())
+    }
+
+    /// Whether a packet ends on it.
+    pub(crate) fn ends_packet(&self, bytes: &[u8]) -> bool {
+        self.lacing(bytes).iter().any(|&value| value < 255)
     }
 
     pub(crate) fn is_sound(&self, bytes: &[u8]) -> bool {
@@ -198,6 +205,12 @@ pub(crate) struct OggPacket {
 impl OggPacket {
     pub(crate) fn first_page(&self) -> usize {
         self.page as usize
+    }
+
+    /// Its first bytes, up to two. A packet that goes on on another page has at least 255 on its first one.
+    pub(crate) fn head<'s>(&self, bytes: &'s [u8], pages: &[Page]) -> &'s [u8] {
+        let begin = self.byte as usize;
+        &pages[self.first_page()].body(bytes)[begin..begin + self.len.min(2)]
     }
 
     /// Its bytes, borrowed from the page; if it spans several, joined in `scratch`.
@@ -302,6 +315,77 @@ impl Iterator for OggPackets<'_> {
     fn next(&mut self) -> Option<OggPacket> {
         self.next_until(usize::MAX)
     }
+}
+
+/// A recording's bytes and the pages of one of its links.
+#[derive(Clone, Copy)]
+pub(crate) struct Paged<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) pages: &'a [Page],
+}
+
+/// The most pages and packets of a group. The specification requires a granule position on each page that
+/// ends a packet.
+pub(crate) const MAX_GROUP: usize = 1 << 14;
+
+/// Lists the first stream of each link whose first packet begins with `magic`: its first page, and the range
+/// of its other pages in `others`.
+pub(crate) fn list_streams(
+    bytes: &[u8],
+    magic: &[u8],
+    streams: &mut Vec<(Page, Range<usize>)>,
+    others: &mut Vec<Page>,
+) {
+    // Whether the walk is among the link's first pages, one for each of its streams, and whether one of these
+    // was of the codec.
+    let (mut in_head, mut found) = (false, false);
+    for page in OggPages::new(bytes) {
+        if page.begins_stream() {
+            if !in_head {
+                (in_head, found) = (true, false);
+            }
+            if !found && page.body(bytes).starts_with(magic) {
+                found = true;
+                streams.push((page, others.len()..others.len()));
+            }
+        } else {
+            in_head = false;
+            match streams.last_mut() {
+                Some((first, range)) if found && first.serial == page.serial => {
+                    others.push(page);
+                    range.end = others.len();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sets the largest granule position so far on each page.
+pub(crate) fn set_reach(pages: &mut [Page]) {
+    let mut reach = i64::MIN;
+    for page in pages {
+        reach = reach.max(page.granule.unwrap_or(i64::MIN));
+        page.reach = reach;
+    }
+}
+
+/// The first page of the group that ends on `last_page`.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages.
+pub(crate) fn first_page(pages: &[Page], last_page: usize) -> Result<usize> {
+    let before = pages.get(..last_page).unwrap_or_default();
+    match before.iter().rev().take(MAX_GROUP).position(|page| page.granule.is_some()) {
+        Some(back) => Ok(before.len() - back),
+        None if before.len() < MAX_GROUP => Ok(0),
+        None => Err(corrupt(format!("more than {MAX_GROUP} Ogg pages without a granule position"))),
+    }
+}
+
+/// Whether no page is missing within `pages`.
+pub(crate) fn is_whole(pages: &[Page]) -> bool {
+    pages.windows(2).all(|two| two[0].precedes(&two[1]))
 }
 
 /// Counts the pages visited and packets found by this thread, for tests.

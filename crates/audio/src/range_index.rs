@@ -28,7 +28,7 @@ use crate::{
     sniff,
 };
 
-const CODECS: [Codec; 12] = [
+const CODECS: [Codec; 13] = [
     Codec::Pcm,
     Codec::Alaw,
     Codec::Mulaw,
@@ -41,6 +41,7 @@ const CODECS: [Codec; 12] = [
     Codec::Mp3,
     Codec::Aac,
     Codec::Alac,
+    Codec::Opus,
 ];
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.

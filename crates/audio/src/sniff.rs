@@ -59,6 +59,9 @@ pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(&'static dyn 
 /// The format of an Ogg file, by the first packets of its streams.
 fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
     let mut found = Vec::new();
+    // A stream of Opus counts only without another one that is decoded: such files were so read before Opus
+    // was.
+    let mut opus = None;
     let mut at = 0;
     // In Ogg all streams of a link begin before any continues.
     for _ in 0..64 {
@@ -69,11 +72,12 @@ fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
         let body = at + 27 + usize::from(n_segments);
         let packet = bytes.get(body..).unwrap_or_default();
-        if let Some(format) = format_in_ogg(packet) {
-            return Ok(format);
+        match format_in_ogg(packet) {
+            Some(format) if packet.starts_with(b"OpusHead") => opus = Some(format),
+            Some(format) => return Ok(format),
+            None => {}
         }
-        let names: [(&[u8], &str); 7] = [
-            (b"OpusHead", "Opus"),
+        let names: [(&[u8], &str); 6] = [
             (b"Speex   ", "Speex"),
             (b"\x80theora", "Theora video"),
             (b"fishead\0", "Skeleton"),
@@ -85,6 +89,9 @@ fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
         found.push(name.unwrap_or("unknown"));
         let lacing = bytes.get(at + 27..body).unwrap_or_default();
         at = body + lacing.iter().map(|&n| usize::from(n)).sum::<usize>();
+    }
+    if let Some(format) = opus {
+        return Ok(format);
     }
     if found.is_empty() {
         return Err(corrupt("the Ogg file does not start with a stream's first page"));

@@ -62,6 +62,12 @@ fn expected() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
+/// Whether spans of it are near slices of a full decode, and not equal.
+fn is_approximate(recording: &Recording<'_>, name: &str) -> bool {
+    let codec = recording.info().codec;
+    codec == Codec::Opus || codec == Codec::Aac && !name.contains("no_noise")
+}
+
 #[test]
 fn every_file_decodes_to_what_is_expected() {
     let mut decoder = AudioDecoder::new();
@@ -71,8 +77,8 @@ fn every_file_decodes_to_what_is_expected() {
         let got = match decode(&mut decoder, &bytes) {
             Ok((recording, whole)) => {
                 let info = recording.info();
-                let sum =
-                    if info.codec == Codec::Aac { "-".into() } else { format!("{:08x}", crc32(&whole)) };
+                let is_rounded = matches!(info.codec, Codec::Aac | Codec::Opus);
+                let sum = if is_rounded { "-".into() } else { format!("{:08x}", crc32(&whole)) };
                 vec![info.sample_rate.to_string(), info.channels.to_string(), info.n_samples.to_string(), sum]
             }
             Err(error) => vec![error.kind.to_string()],
@@ -111,11 +117,13 @@ fn a_span_equals_the_slice_of_a_full_decode() {
             for c in 0..usize::from(part.channels()) {
                 let slice = &whole.channel(c)[start as usize..(start + len) as usize];
                 let pairs = slice.iter().zip(part.channel(c));
-                if recording.info().codec == Codec::Aac && !name.contains("no_noise") {
-                    // Noise substitution draws other noise for another span; it is quiet.
+                if is_approximate(&recording, &name) {
+                    // Noise substitution of AAC draws other noise for another span; it is quiet. SILK forgets
+                    // its rounding slowly.
                     assert_same_span(AudioDecoder::new(), &recording, start..start + len, &part);
                     let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                    assert!(worst < 2e-3, "{name}: {start} + {len}, channel {c}: {worst}");
+                    let most = if recording.info().codec == Codec::Opus { 0.03 } else { 2e-3 };
+                    assert!(worst < most, "{name}: {start} + {len}, channel {c}: {worst}");
                     continue;
                 }
                 let first = pairs.into_iter().position(|(a, b)| a.to_bits() != b.to_bits());

@@ -36,7 +36,8 @@ OVERRIDES = {
     "flac-ietf/uncommon_05_-_32bps_audio_first_60000.flac": (44100, 2, 8192, "76005384"),
     # libsndfile fails on this Ogg FLAC; ffmpeg reads it.
     "codec-ladder/oggflac_44100_mono.oga": "by-ffmpeg",
-    "codec-ladder/opus_16000_voip.opus": "unsupported",
+    # Opus is decoded at 48 kHz; libsndfile decodes it at the rate of its encoder. Samples: opus/expected.txt.
+    "codec-ladder/opus_16000_voip.opus": (48000, 1, 144000, "-"),
     # The demuxed sample table ends its last packet early; ffmpeg plays that packet in full (145408).
     "codec-ladder/aac_48000_stereo_frag.mp4": (48000, 2, 145024, "-"),
     # libsndfile does not read ADPCM with an extensible header.

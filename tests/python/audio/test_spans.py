@@ -89,6 +89,27 @@ def test_vorbis(rate: int, level: float) -> None:
         assert check(f"{channels} channels", data, tolerance=LOSSY, order=order) == n
 
 
+@pytest.mark.parametrize("rate", [8000, 16000, 24000, 48000])
+def test_opus(rate: int) -> None:
+    """Opus is decoded at 48 kHz, whatever rate the encoder was given. A span is near the slice of the whole."""
+    for channels in [1, 2, 6]:
+        n = length(rate)
+        data = write("OGG", "OPUS", rate, signal(n, rate, channels))
+        whole, told = forebay.decode(data)
+        assert told == 48_000
+        assert whole.shape[-1] == n * 48_000 // rate
+        if rate == 48_000:
+            # libsndfile decodes with libopus, which does not clip.
+            expected, _ = soundfile.read(io.BytesIO(data), dtype="float32")
+            expected = expected.T[SURROUND_VORBIS] if channels == 6 else expected.T
+            assert np.abs(whole - np.clip(expected, -1, 1)).max() <= LOSSY
+        for start in range(0, whole.shape[-1] - 5000, 9001):
+            span, _ = forebay.decode(data, start=start, num_samples=5000)
+            again, _ = forebay.decode(data, start=start, num_samples=5000)
+            assert np.array_equal(span, again)
+            assert np.abs(span - whole[..., start : start + 5000]).max() <= 0.03
+
+
 @pytest.mark.parametrize("mode", ["CONSTANT", "AVERAGE", "VARIABLE"])
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate <= 48000])
 def test_mp3(rate: int, mode: str) -> None:

@@ -16,6 +16,7 @@ pub(crate) mod flac;
 pub(crate) mod mp4;
 pub(crate) mod mpeg;
 pub(crate) mod ogg_flac;
+pub(crate) mod opus;
 pub(crate) mod vorbis;
 pub(crate) mod wav;
 pub(crate) mod wave64;
@@ -40,6 +41,7 @@ pub(crate) static FORMATS: &[&dyn Format] = &[
     &caf::Caf,
     &ogg_flac::OggFlac,
     &vorbis::OggVorbis,
+    &opus::OggOpus,
     &mp4::Mp4,
     &adts::Adts,
     &mpeg::MpegAudio,

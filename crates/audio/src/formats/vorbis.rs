@@ -48,11 +48,11 @@ use crate::{
     decoder_cache::{PooledVec, VecPool},
     formats::{AnyIndex, Format, Opened},
     index_file::Parser,
-    ogg::{OggPages, Page},
+    ogg::{Page, Paged, list_streams},
     read_at::RangeReader,
     unsupported,
 };
-use groups::Paged;
+pub(crate) use decoder::order as wav_order;
 pub(crate) use index::VorbisIndex;
 use link::{Headers, Link};
 use setup::Setup;
@@ -67,7 +67,7 @@ impl Format for OggVorbis {
     }
 
     fn ogg_codec(&self) -> Option<(&'static [u8], &'static str)> {
-        Some((b"\x01vorbis", "Vorbis"))
+        Some((MAGIC, "Vorbis"))
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
@@ -86,6 +86,8 @@ pub(crate) struct Vorbis {
     links: PooledVec<Link>,
 }
 
+/// The first bytes of the identification header.
+const MAGIC: &[u8] = b"\x01vorbis";
 /// The most headers that are cached.
 const MAX_HEADERS: usize = 16;
 /// The longest headers that are cached, bytes; encoders write under 10 KB.
@@ -140,7 +142,7 @@ impl Vorbis {
         let mut links = cache.pools::<VorbisPools>().links.take();
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut streams = cache.pools::<VorbisPools>().streams.take();
-        list_streams(bytes, &mut streams, &mut pages);
+        list_streams(bytes, MAGIC, &mut streams, &mut pages);
         let mut decoder_bytes = 0;
         for (first, range) in streams.drain(..) {
             match Link::open(cache, bytes, &mut pages, &first, range) {
@@ -215,40 +217,10 @@ impl Vorbis {
     }
 }
 
-/// Lists the first Vorbis stream of each link: its first page, and the range of its other pages in `others`.
-fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &mut Vec<Page>) {
-    // Whether the walk is among the link's first pages, one for each of its streams, and whether one of these
-    // was Vorbis.
-    let (mut in_head, mut found) = (false, false);
-    for page in OggPages::new(bytes) {
-        if page.begins_stream() {
-            if !in_head {
-                (in_head, found) = (true, false);
-            }
-            if !found && page.body(bytes).starts_with(b"\x01vorbis") {
-                found = true;
-                streams.push((page, others.len()..others.len()));
-            }
-        } else {
-            in_head = false;
-            match streams.last_mut() {
-                Some((first, range)) if found && first.serial == page.serial => {
-                    others.push(page);
-                    range.end = others.len();
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{
-        groups::{MAX_BACK, MAX_GROUP},
-        *,
-    };
-    use crate::ogg::{OggPackets, steps};
+    use super::{groups::MAX_BACK, *};
+    use crate::ogg::{MAX_GROUP, OggPackets, OggPages, steps};
 
     fn file(name: &str) -> Vec<u8> {
         std::fs::read(format!(

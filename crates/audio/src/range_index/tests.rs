@@ -184,8 +184,9 @@ fn spans_of_every_file_equal_those_of_a_full_decode() {
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
-    // One file is FLAC in Ogg, one in MP4, and two are MP3 in MP4 and MOV.
-    assert!(kinds["whole"] == 4 && kinds.values().filter(|&&n| n > 5).count() == 6, "{kinds:?}");
+    // One file is FLAC in Ogg, one in MP4, two are MP3 in MP4 and MOV; three are Opus: a chain, and two with
+    // pages of the size of the first read.
+    assert!(kinds["whole"] == 7 && kinds.values().filter(|&&n| n > 5).count() == 8, "{kinds:?}");
 }
 
 fn data(name: &str) -> Vec<u8> {
@@ -328,7 +329,7 @@ fn an_index_of_flac_has_no_other_codec() {
     let at = 16 + 1 + index.format().len();
     let mut written = index.to_bytes();
     let own = written[at];
-    for codec in 0..12 {
+    for codec in 0..13 {
         written[at] = codec;
         assert_eq!(RangeIndex::from_bytes(&written).is_ok(), codec == own, "codec {codec}, own {own}");
     }
@@ -341,6 +342,16 @@ fn an_hour_of_vorbis() {
         let rate = AudioDecoder::new().open(&short).unwrap().info().sample_rate;
         let long = crate::formats::vorbis::window::repeated(&short, i64::from(rate) * HOUR as i64);
         assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 300), "vorbis");
+        assert_reads(name, &long, 3, 1_000_000);
+    }
+}
+
+#[test]
+fn an_hour_of_opus() {
+    for name in ["celt_60ms_mono", "silk_wb_10ms_stereo", "silk_dtx_mono", "surround_6ch"] {
+        let short = data(&format!("opus/{name}.opus"));
+        let long = crate::formats::opus::repeated(&short, 48_000 * HOUR as i64);
+        assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 100), "boxed");
         assert_reads(name, &long, 3, 1_000_000);
     }
 }
@@ -381,6 +392,9 @@ fn of_each_kind() -> Vec<(&'static str, Vec<u8>)> {
         "codec-ladder/aac_adts_44100_mono.aac",
         "made/alac16.caf",
         "codec-ladder/oggflac_44100_mono.oga",
+        "opus/celt_60ms_mono.opus",
+        "opus/surround_6ch.opus",
+        "opus/chained_mono.opus",
     ]
     .into_iter()
     .map(|name| (name, data(name)))
@@ -711,6 +725,9 @@ fn damage_means_the_same_on_disk() {
         "codec-ladder/aac_adts_44100_mono.aac",
         "made/no_noise_stereo.m4a",
         "players/alac_plain.m4a",
+        "opus/celt_60ms_mono.opus",
+        "opus/switching_stereo.opus",
+        "opus/silk_dtx_mono.opus",
     ] {
         let mut rng = Rng(5);
         for i in 0..60 {
@@ -731,5 +748,6 @@ fn damage_means_the_same_on_disk() {
             *kinds.entry(kind.to_owned()).or_default() += 1;
         }
     }
-    assert!(["mpeg", "vorbis", "flac", "packets"].iter().all(|&kind| kinds[kind] > 40), "{kinds:?}");
+    let all = ["mpeg", "vorbis", "flac", "packets", "boxed"];
+    assert!(all.iter().all(|&kind| kinds[kind] > 40), "{kinds:?}");
 }

@@ -4,6 +4,8 @@
 // Each test crate uses a part of it; a failing helper is a failing test.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod pages;
+
 use std::{fs, ops::Range, path::PathBuf};
 
 use forebay_audio::{AudioDecoder, Info, Planes};

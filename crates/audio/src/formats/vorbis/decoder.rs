@@ -116,7 +116,7 @@ impl Fault {
 }
 
 /// The place in a file of channel `i` of `channels`, in the order of WAV (section 4.3.9).
-fn order(channels: u8, i: usize) -> usize {
+pub(crate) fn order(channels: u8, i: usize) -> usize {
     match channels {
         3 | 5 => [0, 2, 1, 3, 4][i],
         6 => [0, 2, 1, 5, 3, 4][i],

@@ -12,23 +12,12 @@ use std::ops::Range;
 use super::setup::Setup;
 use crate::{
     Result, corrupt,
-    ogg::{OggPacket, OggPackets, Page},
+    ogg::{MAX_GROUP, OggPacket, OggPackets, Page, Paged},
 };
-
-/// A recording's bytes and the pages of one of its links.
-#[derive(Clone, Copy)]
-pub(super) struct Paged<'a> {
-    pub bytes: &'a [u8],
-    pub pages: &'a [Page],
-}
 
 /// The most pages between a group and the start of a packet that it needs; a packet that starts further back
 /// counts as lost. A page has up to 64 KiB, a packet seldom more than two pages.
 pub(super) const MAX_BACK: usize = 1 << 10;
-/// The most pages and packets of a group. The specification requires a granule position on each page that
-/// ends a packet.
-pub(super) const MAX_GROUP: usize = 1 << 14;
-
 /// Packets up to a page with a granule position.
 pub(super) struct Group<'a> {
     /// Indices of its pages; the last one has the granule position.
@@ -153,22 +142,4 @@ impl<'a> Groups<'a> {
 /// The number of samples that a packet of block size `size` yields after one of block size `before`.
 pub(super) fn yielded(before: u16, size: u16) -> i64 {
     i64::from(before / 4 + size / 4)
-}
-
-/// The first page of the group that ends on `last_page`.
-///
-/// # Errors
-/// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages.
-pub(super) fn first_page(pages: &[Page], last_page: usize) -> Result<usize> {
-    let before = pages.get(..last_page).unwrap_or_default();
-    match before.iter().rev().take(MAX_GROUP).position(|page| page.granule.is_some()) {
-        Some(back) => Ok(before.len() - back),
-        None if before.len() < MAX_GROUP => Ok(0),
-        None => Err(corrupt(format!("more than {MAX_GROUP} Ogg pages without a granule position"))),
-    }
-}
-
-/// Whether no page is missing within `pages`.
-pub(super) fn is_whole(pages: &[Page]) -> bool {
-    pages.windows(2).all(|two| two[0].precedes(&two[1]))
 }

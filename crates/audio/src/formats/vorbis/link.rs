@@ -10,14 +10,14 @@ use std::{ops::Range, sync::Arc};
 use super::{
     VorbisPools,
     decoder::Decoder,
-    groups::{Group, Groups, Paged, first_page, is_whole, yielded},
+    groups::{Group, Groups, yielded},
     setup::Setup,
 };
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Planes, Repairs, Result, corrupt,
     damage::DamagedFrames,
     decoder_cache::PooledVec,
-    ogg::{OggPacket, OggPackets, Page},
+    ogg::{OggPacket, OggPackets, Page, Paged, first_page, is_whole, set_reach},
 };
 
 pub(super) const IDENTIFICATION_LEN: usize = 30;
@@ -302,14 +302,6 @@ fn silence(out: &mut Planes, range: Range<usize>) {
 pub(super) fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
     let first = group.told - group.n_samples;
     if paged.pages[group.pages.end - 1].ends_stream() { first.max(0) } else { first }
-}
-
-pub(super) fn set_reach(pages: &mut [Page]) {
-    let mut reach = i64::MIN;
-    for page in pages {
-        reach = reach.max(page.granule.unwrap_or(i64::MIN));
-        page.reach = reach;
-    }
 }
 
 /// Feeds packets of one stream to a decoder.

@@ -17,7 +17,7 @@ use symphonia::{
     default::codecs::VorbisDecoder,
 };
 
-use super::{decoder::Decoder, link::IDENTIFICATION_LEN, list_streams, setup::Setup};
+use super::{MAGIC, decoder::Decoder, link::IDENTIFICATION_LEN, list_streams, setup::Setup};
 use crate::{
     ogg::{OggPackets, Page},
     simd::Level,
@@ -56,7 +56,7 @@ impl Stream {
     /// None if it has none that can be decoded.
     fn of(bytes: &[u8]) -> Option<Self> {
         let (mut streams, mut pages) = (Vec::new(), Vec::new());
-        list_streams(bytes, &mut streams, &mut pages);
+        list_streams(bytes, MAGIC, &mut streams, &mut pages);
         let (first, range) = streams.first()?;
         let pages: &[Page] = &pages[range.clone()];
         let mut scratch = Vec::new();

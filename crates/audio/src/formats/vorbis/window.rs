@@ -8,15 +8,14 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Codec, Vorbis, VorbisPools,
-    groups::{Groups, Paged, first_page, is_whole},
-    link::{Headers, IDENTIFICATION_LEN, Link, first_granule, set_reach},
-    list_streams,
+    Codec, MAGIC, Vorbis, VorbisPools,
+    groups::Groups,
+    link::{Headers, IDENTIFICATION_LEN, Link, first_granule},
     setup::Setup,
 };
 use crate::{
     DecoderCache, Info, Result, corrupt,
-    ogg::{OggPackets, OggPages, Page},
+    ogg::{OggPackets, OggPages, Page, Paged, first_page, is_whole, list_streams, set_reach},
 };
 
 #[derive(Debug, Clone)]
@@ -52,7 +51,7 @@ impl Place {
     ) -> Result<Option<Self>> {
         let mut all = cache.pools::<VorbisPools>().pages.take();
         let mut streams = cache.pools::<VorbisPools>().streams.take();
-        list_streams(bytes, &mut streams, &mut all);
+        list_streams(bytes, MAGIC, &mut streams, &mut all);
         let is_end = is_end || streams.len() > 1;
         let Some((first, range)) = streams.first() else {
             let none = "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis";
