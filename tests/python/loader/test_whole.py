@@ -170,7 +170,7 @@ def test_a_recording_too_short_for_a_frame_is_left_out_or_bad(tmp_path: Path, ca
     assert "1 shorter than the 0.005 s of which the features make a frame" in caplog.text
     assert [row for batch in loader for row in batch["index"]] == [0, 2]
     # One that is shorter than its table says is known too late.
-    lines = [json.loads(line) | {"duration": 0.5} for line in table.read_text().splitlines()]
+    lines = [json.loads(line) | {"duration": 0.6} for line in table.read_text().splitlines()]
     table.write_text("".join(json.dumps(line) + "\n" for line in lines))
     loader = forebay.Loader(table, crop=crops.Whole(), features="icefall", **GIVEN)
     assert [row for batch in loader for row in batch["index"]] == [0, 2]
