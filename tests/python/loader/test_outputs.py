@@ -134,7 +134,10 @@ def test_of_mixtures_and_ranks(shard: Path) -> None:
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        (["paths"], 'outputs has "paths", must be one of ["path", "start", "valid_samples", "valid_frames", "shard", '),
+        (
+            ["paths"],
+            'outputs has "paths", must be one of ["path", "start", "valid_samples", "valid_frames", "attention_mask", ',
+        ),
         (["start", "start"], 'outputs has "start" twice'),
         (["path", ""], 'outputs has "", must be one of'),
     ],
