@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     contract::{Source, StreamPositions, TaskFor},
-    order::{CHAPTER, ChapterStart, Copies, Cuts, Place, SCANNED, Schedule, WeightedRows},
+    order::{CHAPTER, ChapterStart, Copies, Cuts, MOST_KNOWN, Place, SCANNED, Schedule, WeightedRows},
 };
 
 /// The maximum number of ranges of batches to skip.
@@ -184,7 +184,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         }
         let message = format!(
             "batch is {batch}, which is too far ahead: batches by length are counted from the last known one on, over at \
-             most {} draws; save a state there instead",
+             most {} draws and {MOST_KNOWN} chapters; save a state there instead",
             SCANNED * CHAPTER
         );
         Err(Error::new(ErrorKind::Config, message))

@@ -67,7 +67,7 @@ const RECENT: usize = 3;
 pub(crate) const SCANNED: u64 = 256;
 
 /// The most chapters, of any number of draws.
-const MOST_KNOWN: u64 = 1 << 16;
+pub(crate) const MOST_KNOWN: u64 = 1 << 16;
 
 /// The substitutes of a draw's own bucket that are tried before those of any.
 const MOST_OF_BUCKET: u64 = 8;

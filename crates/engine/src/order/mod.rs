@@ -25,7 +25,7 @@ pub use bijection::Bijection;
 pub use buckets::{Bins, Buckets, Budget, CHAPTER, Length, Lengths, Limit, Stretch};
 pub use chapter::{BucketTotals, Chapter, ChapterRules, CutTotals};
 pub use cuts::ChapterStart;
-pub(crate) use cuts::{Cuts, SCANNED};
+pub(crate) use cuts::{Cuts, MOST_KNOWN, SCANNED};
 pub use era::Eras;
 pub use groups::{Groups, Stride};
 pub use mixture::{Mixture, Stop, WeightStage};
