@@ -140,7 +140,7 @@ impl LoaderConfig {
     /// them. `None` without batches by duration.
     ///
     /// # Errors
-    /// As [`Buckets::with_bounds`].
+    /// As [`Buckets::new`].
     pub fn buckets(
         &self,
         (seconds, tokens): (Option<&[f32]>, Option<Arc<[u32]>>),

@@ -36,7 +36,7 @@ pub struct TokensRule {
     pub times: Option<[String; 2]>,
     pub pad: i64,
     pub pads_left: bool,
-    /// The most tokens of a row; `None`: [`USUAL_MOST_TOKENS`], more of which are an error of the row.
+    /// The most tokens of a row; `None`: 4096, more of which are an error of the row.
     pub most: Option<u64>,
     /// Whether longer rows are cut; otherwise they are left out.
     pub cuts: bool,
