@@ -67,7 +67,7 @@ fn chapter(criterion: &mut Criterion) {
         group.bench_function(format!("{n:e} rows"), |bench| {
             bench.iter(|| {
                 let rows: Vec<u64> = (0..CHAPTER).map(|draw| shuffle.at(draw % n)).collect();
-                let lengths = rows.into_iter().map(|row| buckets.length(row)).collect();
+                let lengths = buckets.lengths(&rows);
                 let rules = ChapterRules { n_streams: 8, keeps_rest: false, keeps_order: false };
                 Chapter::new(&buckets, lengths, rules, |n| {
                     let steps = Bijection::new(1, Purpose::Steps, [0, 0], n);

@@ -299,6 +299,20 @@ impl Buckets {
         Length { seconds: self.lengths.seconds[row as usize], tokens }
     }
 
+    /// The lengths of these rows.
+    pub fn lengths(&self, rows: &[u64]) -> Vec<Length> {
+        let seconds = &self.lengths.seconds;
+        // Each table in a loop of its own, so that reads beyond the caches overlap.
+        let mut lengths: Vec<_> =
+            rows.iter().map(|&row| Length { seconds: seconds[row as usize], tokens: 0 }).collect();
+        if let Some((tokens, _)) = &self.lengths.tokens {
+            for (length, &row) in lengths.iter_mut().zip(rows) {
+                length.tokens = tokens[row as usize];
+            }
+        }
+        lengths
+    }
+
     /// The longest seconds of each bin, rising.
     pub fn bins(&self) -> &[f64] {
         &self.bins
@@ -344,6 +358,9 @@ impl Buckets {
     /// The bucket of a draw of this length.
     pub fn bucket(&self, length: Length) -> usize {
         let bin = self.bin(length.seconds);
+        if self.lengths.tokens.is_none() {
+            return bin;
+        }
         let [first, end] = [self.firsts[bin], self.firsts[bin + 1]].map(|at| at as usize);
         let within = self.limits[first..end].partition_point(|limit| limit.tokens < length.tokens);
         (first + within).min(end - 1)

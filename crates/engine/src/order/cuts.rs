@@ -355,8 +355,7 @@ impl<D: UncutDraws> Cuts<D> {
                 tickets.push(ticket);
             }
         }
-        // In a loop of its own, so that the reads of a table beyond the caches overlap.
-        let mut lengths: Vec<_> = rows.into_iter().map(|row| self.buckets.length(row)).collect();
+        let mut lengths = self.buckets.lengths(&rows);
         for (length, factor) in lengths.iter_mut().zip(factors) {
             length.seconds = (f64::from(length.seconds) * factor) as f32;
         }
