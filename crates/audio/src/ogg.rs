@@ -11,9 +11,13 @@
 //!
 //! Source: RFC 3533.
 
+mod claim;
+
 use std::ops::Range;
 
-use crate::{Result, corrupt, fallible_alloc};
+use crate::{Result, corrupt, fallible_alloc, read_at::RangeReader};
+
+pub(crate) use claim::{Claim, ClaimLimits};
 
 const CAPTURE: &[u8; 4] = &crate::signatures::OGG;
 /// Length of a page header before its segment table.
@@ -357,6 +361,80 @@ pub(crate) fn list_streams(
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// Whether a file is one stream alone, by its pages at both ends: all are of the stream with this serial
+/// number, and the sequence numbers of the first and last page of its `audio` count as many pages as pages of
+/// their mean size fill it with.
+///
+/// # Errors
+/// Those of the reads.
+pub(crate) fn is_alone(
+    reader: &mut RangeReader<'_>,
+    serial: u32,
+    audio: &Range<u64>,
+    sequences: &Range<u32>,
+) -> Result<bool> {
+    let (size, ends) = (reader.size(), reader.sizes.ends);
+    let (mut n_pages, mut n_bytes) = (0u64, 0u64);
+    for range in [0..ends.min(size), size.saturating_sub(ends)..size] {
+        let bytes = reader.read_cached(range.clone())?;
+        for page in OggPages::new(&bytes) {
+            let is_first = range.start == 0 && page.offset == 0;
+            if page.serial != serial || page.begins_stream() != is_first {
+                return Ok(false);
+            }
+            if audio.contains(&(range.start + page.offset as u64)) {
+                n_pages += 1;
+                n_bytes += (page.end() - page.offset) as u64;
+            }
+        }
+    }
+    let Some(steps) = sequences.end.checked_sub(sequences.start) else { return Ok(false) };
+    let counted = u128::from(steps) + 1;
+    // The pages' mean size at both ends, against that between them.
+    let (seen, all) =
+        (u128::from(n_bytes) * counted, u128::from(audio.end - audio.start) * u128::from(n_pages));
+    Ok(5 * all > 3 * seen && 3 * all < 5 * seen)
+}
+
+/// Appends pages of some 4 KB to a stream with right positions and checksums: these packets, over and over,
+/// until they have `n_samples`. `samples` gives those that a packet adds after the one before it.
+#[cfg(test)]
+pub(crate) fn append_repeated<T>(
+    out: &mut Vec<u8>,
+    last: &Page,
+    packets: &[(Vec<u8>, T)],
+    n_samples: i64,
+    samples: impl Fn(Option<&T>, &T) -> i64,
+) {
+    let (mut granule, mut before, mut sequence) = (0, None, last.sequence);
+    let (mut lacing, mut body) = (Vec::new(), Vec::new());
+    for (data, of) in packets.iter().cycle() {
+        granule += samples(before, of);
+        before = Some(of);
+        lacing.extend(std::iter::repeat_n(255, data.len() / 255));
+        lacing.push((data.len() % 255) as u8);
+        body.extend(data);
+        let is_last = granule >= n_samples;
+        if is_last || body.len() > 4000 || lacing.len() > 200 {
+            sequence += 1;
+            let at = out.len();
+            out.extend(b"OggS\0");
+            out.push(if is_last { 4 } else { 0 });
+            out.extend(granule.to_le_bytes());
+            out.extend(last.serial.to_le_bytes());
+            out.extend(sequence.to_le_bytes());
+            out.extend([0; 4]);
+            out.push(lacing.len() as u8);
+            out.append(&mut lacing);
+            out.append(&mut body);
+            Page::seal(&mut out[at..]);
+        }
+        if is_last {
+            return;
         }
     }
 }

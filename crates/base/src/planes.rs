@@ -100,6 +100,13 @@ impl Planes {
         &mut self.samples[i * self.len..(i + 1) * self.len]
     }
 
+    /// Fills a range of all channels with zeros.
+    pub fn silence(&mut self, range: &Range<usize>) {
+        for channel in 0..self.channels {
+            self.channel_mut(channel.into())[range.clone()].fill(0.0);
+        }
+    }
+
     /// The concatenated samples of all channels, in their existing memory.
     #[inline]
     pub fn into_samples(mut self) -> Vec<f32> {

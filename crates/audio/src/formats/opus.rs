@@ -191,44 +191,18 @@ pub(crate) fn any_packets(packets: &[Vec<u8>]) {
 /// with right positions and checksums.
 #[cfg(test)]
 pub(crate) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
-    use crate::ogg::{OggPackets, OggPages};
+    use crate::ogg::{OggPackets, OggPages, append_repeated};
 
     let pages: Vec<Page> = OggPages::new(bytes).collect();
     let mut packets = OggPackets::new(bytes, &pages, 0);
     let mut scratch = Vec::new();
     let tags = packets.nth(1).unwrap();
     let mut out = bytes[..pages[tags.last_page].end()].to_vec();
-    let mut sequence = pages[tags.last_page].sequence;
     let audio: Vec<(Vec<u8>, usize)> = packets
         .map(|packet| packet.data(bytes, &pages, &mut scratch).unwrap().to_vec())
         .filter_map(|data| packet::samples(&data).map(|samples| (data, samples)))
         .collect();
-    let mut granule = 0;
-    let (mut lacing, mut body) = (Vec::new(), Vec::new());
-    for (data, samples) in audio.iter().cycle() {
-        granule += *samples as i64;
-        lacing.extend(std::iter::repeat_n(255, data.len() / 255));
-        lacing.push((data.len() % 255) as u8);
-        body.extend(data);
-        let is_last = granule >= n_samples;
-        if is_last || body.len() > 4000 || lacing.len() > 200 {
-            sequence += 1;
-            let at = out.len();
-            out.extend(b"OggS\0");
-            out.push(if is_last { 4 } else { 0 });
-            out.extend(granule.to_le_bytes());
-            out.extend(pages[0].serial.to_le_bytes());
-            out.extend(sequence.to_le_bytes());
-            out.extend([0; 4]);
-            out.push(lacing.len() as u8);
-            out.append(&mut lacing);
-            out.append(&mut body);
-            Page::seal(&mut out[at..]);
-        }
-        if is_last {
-            return out;
-        }
-    }
+    append_repeated(&mut out, &pages[tags.last_page], &audio, n_samples, |_, samples| *samples as i64);
     out
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::{
     MAGIC, Opus, OpusPools, PRE_ROLL, check_length, drop_false_position,
     head::Head,
-    link::{self, Groups, Link, first_granule, last_granule},
+    link::{self, Groups, Link, last_granule},
     no_stream,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{SeekPoint, SeekPoints, WindowSamples, locate},
-    ogg::{OggPages, Page, Paged, first_page, list_streams, set_reach},
+    ogg::{OggPages, Page, Paged, first_page, is_alone, list_streams, set_reach},
     read_at::RangeReader,
 };
 
@@ -193,7 +193,7 @@ impl Place {
         this.bytes = page.offset as u64..page.offset as u64;
         this.sequences.start = page.sequence;
         let Some(group) = Groups::new(paged, 0, 0).next()? else { return Ok(is_end.then_some(this)) };
-        this.first_granule = first_granule(paged, &group);
+        this.first_granule = group.claim.first_granule(paged.pages);
         Ok(Some(this))
     }
 
@@ -317,26 +317,6 @@ fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Opti
         }
         len *= 4;
     }
-    let (mut n_pages, mut n_bytes) = (0u64, 0u64);
-    for range in [0..ends.min(size), size.saturating_sub(ends)..size] {
-        let bytes = reader.read_cached(range.clone())?;
-        for page in OggPages::new(&bytes) {
-            let is_first = range.start == 0 && page.offset == 0;
-            if page.serial != place.serial || page.begins_stream() != is_first {
-                return Ok(None);
-            }
-            if place.bytes.contains(&(range.start + page.offset as u64)) {
-                n_pages += 1;
-                n_bytes += (page.end() - page.offset) as u64;
-            }
-        }
-    }
-    let Some(steps) = place.sequences.end.checked_sub(place.sequences.start) else { return Ok(None) };
-    let counted = u128::from(steps) + 1;
-    // The pages' mean size at both ends, against that between them.
-    let (seen, all) = (
-        u128::from(n_bytes) * counted,
-        u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages),
-    );
-    Ok(Some(place).filter(|_| 5 * all > 3 * seen && 3 * all < 5 * seen))
+    let is_alone = is_alone(reader, place.serial, &place.bytes, &place.sequences)?;
+    Ok(is_alone.then_some(place))
 }

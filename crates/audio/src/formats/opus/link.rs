@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Planes, Repairs, Result, corrupt,
     damage::DamagedFrames,
-    ogg::{MAX_GROUP, OggPacket, OggPackets, Page, Paged, first_page, is_whole, set_reach},
+    ogg::{Claim, ClaimLimits, MAX_GROUP, OggPacket, OggPackets, Page, Paged, first_page, set_reach},
 };
 
 /// One logical stream of a chain.
@@ -41,14 +41,7 @@ pub(super) struct Link {
 
 /// Packets up to a page with a granule position.
 pub(super) struct Group<'a> {
-    /// Indices of its pages; the last one has the granule position.
-    pages: Range<usize>,
-    /// Granule position of the start of its samples.
-    pub begin: i64,
-    /// Granule position of its last page.
-    pub told: i64,
-    /// The number of samples of its packets.
-    pub n_samples: i64,
+    pub claim: Claim,
     /// A walk that starts at its first packet.
     packets: OggPackets<'a>,
 }
@@ -87,31 +80,18 @@ impl<'a> Groups<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
     pub fn next(&mut self) -> Result<Option<Group<'a>>> {
-        let (paged, first) = (self.paged, self.first_page);
-        let behind = paged.pages.get(first..).unwrap_or_default();
-        let endless = || {
-            corrupt(format!("more than {MAX_GROUP} Ogg pages or packets without a granule position"))
-                .at_byte(paged.pages[first].offset as u64)
-        };
-        let Some(length) = behind.iter().take(MAX_GROUP).position(|page| page.granule.is_some()) else {
-            return if behind.len() > MAX_GROUP { Err(endless()) } else { Ok(None) };
-        };
-        let mut group = Group {
-            pages: first..first + length + 1,
-            begin: self.begin,
-            told: behind[length].granule.unwrap_or_default(),
-            n_samples: 0,
-            packets: self.packets.clone(),
-        };
+        let paged = self.paged;
+        let Some(claim) = Claim::next(paged.pages, self.first_page, self.begin)? else { return Ok(None) };
+        let mut group = Group { claim, packets: self.packets.clone() };
         let mut n_packets = 0;
-        while let Some((_, samples)) = next_audio(&mut self.packets, paged, first + length) {
+        while let Some((_, samples)) = next_audio(&mut self.packets, paged, group.claim.pages.end - 1) {
             n_packets += 1;
             if n_packets > MAX_GROUP {
-                return Err(endless());
+                return Err(Claim::endless(&paged.pages[self.first_page]));
             }
-            group.n_samples += samples as i64;
+            group.claim.n_samples += samples as i64;
         }
-        (self.first_page, self.begin) = (group.pages.end, group.told);
+        (self.first_page, self.begin) = (group.claim.pages.end, group.claim.told);
         Ok(Some(group))
     }
 }
@@ -138,7 +118,7 @@ impl Link {
             is_end: true,
         };
         if let Some(group) = Groups::new(paged, 0, 0).next()? {
-            this.first_granule = first_granule(paged, &group);
+            this.first_granule = group.claim.first_granule(paged.pages);
             let start = start(this.first_granule, &head);
             let first = first_page(paged.pages, n_pages - 1)?;
             this.granules = start..last_granule(paged, first, this.begin_of(paged, first))?.max(start);
@@ -167,9 +147,9 @@ impl Link {
         self.begin + self.n_samples()
     }
 
-    /// Whether `group` is its last one; `pages` are those in memory.
-    fn is_last(&self, group: &Group<'_>, pages: &[Page]) -> bool {
-        self.is_end && group.pages.end == pages.len()
+    /// Whether a group is its last one; `pages` are those in memory.
+    fn is_last(&self, claim: &Claim, pages: &[Page]) -> bool {
+        self.is_end && claim.pages.end == pages.len()
     }
 
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
@@ -225,22 +205,24 @@ impl Link {
             let Some(mut group) = groups.next()? else {
                 return Err(Error::new(ErrorKind::TooShort, "the Opus stream ends before its last sample"));
             };
-            let end = if self.is_last(&group, pages) { want.end } else { want.end.min(group.told) };
-            if let Err(error) = self.check(paged, &group) {
-                let lost = group.begin.max(want.start)..end.max(group.begin).max(want.start);
+            let Claim { begin, told, .. } = group.claim;
+            let end = if self.is_last(&group.claim, pages) { want.end } else { want.end.min(told) };
+            if let Err(error) = self.surplus(paged, &group.claim) {
+                let lost = begin.max(want.start)..end.max(begin).max(want.start);
                 if !lost.is_empty() {
                     losses.silence((lost.end - lost.start) as u64, error)?;
-                    silence(out, place(&lost));
+                    out.silence(&place(&lost));
                 }
                 if end == want.end {
                     return Ok(());
                 }
                 continue;
             }
-            let mut position = group.begin;
+            let mut position = begin;
             // Packets beyond a cut end are decoded too, unless nothing follows: the next ones depend on them.
             while (position < end || end < want.end)
-                && let Some((packet, n_samples)) = next_audio(&mut group.packets, paged, group.pages.end - 1)
+                && let Some((packet, n_samples)) =
+                    next_audio(&mut group.packets, paged, group.claim.pages.end - 1)
             {
                 let behind = position + n_samples as i64;
                 let wanted = position.max(want.start)..behind.min(end);
@@ -266,7 +248,7 @@ impl Link {
                         }
                         (Err(error), false) => {
                             losses.silence((wanted.end - wanted.start) as u64, error)?;
-                            silence(out, place(&wanted));
+                            out.silence(&place(&wanted));
                         }
                         (_, true) => {}
                     }
@@ -276,7 +258,7 @@ impl Link {
             // The samples between the end of the packets and the granule position.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
-                silence(out, place(&missing));
+                out.silence(&place(&missing));
             }
             if end == want.end {
                 return Ok(());
@@ -284,48 +266,20 @@ impl Link {
         }
     }
 
-    /// Returns the number of samples of the packets of `group` beyond its granule position; below 0 if they
-    /// do not reach it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if the difference cannot be repaired.
-    fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
-        let &Group { begin, told, n_samples, .. } = group;
-        let end = begin + n_samples;
-        let is_last = self.is_last(group, pages);
-        if end == told || is_last && end >= self.granules.end {
-            return Ok(0);
-        }
-        // The page with the start position of this group must also be in sequence.
-        let is_slip = !is_last
-            && told >= begin
-            && (end - told).unsigned_abs() <= MAX_SAMPLES as u64
-            && is_whole(&pages[group.pages.start.saturating_sub(1)..group.pages.end]);
-        if !is_slip {
-            let page = &pages[group.pages.end - 1];
-            let message = format!(
-                "packets are lost or damaged: the Ogg page ends at granule position {told}, but its packets reach from {begin} to \
-                 {end}"
-            );
-            return Err(corrupt(message).at_byte(page.offset as u64));
-        }
-        for page in &pages[group.pages.clone()] {
-            page.check(bytes)?;
-        }
-        Ok(end - told)
+    /// As [`Claim::surplus`].
+    fn surplus(&self, paged: Paged<'_>, claim: &Claim) -> Result<i64> {
+        let is_last = self.is_last(claim, paged.pages);
+        let (stream_end, from_page) = (self.granules.end, claim.pages.start);
+        claim.surplus(paged, &ClaimLimits { is_last, stream_end, from_page, most: MAX_SAMPLES as u64 })
     }
 
     /// Counts the samples that [`Link::read`] cuts and fills over all groups.
     pub fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
-            match self.check(paged, &group) {
-                Ok(0) | Err(_) => {}
-                Ok(surplus) => {
-                    repairs.places += 1;
-                    repairs.cut += surplus.max(0) as u64;
-                    repairs.filled += surplus.min(0).unsigned_abs();
-                }
+            // What cannot be repaired is told of by the reads.
+            if let Ok(surplus) = self.surplus(paged, &group.claim) {
+                repairs.count(surplus);
             }
         }
         repairs
@@ -352,28 +306,13 @@ pub(super) fn is_last(page: &Page, bytes: &[u8]) -> bool {
     page.granule.is_some() && page.is_sound(bytes)
 }
 
-/// Granule position of the first packet's start, by the first group; below 0 if samples are cut at the start.
-pub(super) fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
-    let first = group.told - group.n_samples;
-    if paged.pages[group.pages.end - 1].ends_stream() { first.max(0) } else { first }
-}
-
 /// Granule position of the first sample.
 pub(super) fn start(first_granule: i64, head: &Head) -> i64 {
     first_granule.max(0) + i64::from(head.pre_skip)
 }
 
-/// Granule position after the last sample: that of the last page, or the end of the packets if they do not
-/// reach it. The last group begins on page `first_page`, at `begin`.
+/// Granule position after the last sample, by the last group, which begins on page `first_page`, at `begin`.
 pub(super) fn last_granule(paged: Paged<'_>, first_page: usize, begin: i64) -> Result<i64> {
-    let Some(group) = Groups::new(paged, first_page, begin).next()? else { return Ok(0) };
-    let is_whole = is_whole(&paged.pages[first_page.saturating_sub(1)..]);
-    Ok(if is_whole { group.told.min(begin + group.n_samples) } else { group.told })
-}
-
-/// Fills a range of all channels with zeros.
-fn silence(out: &mut Planes, range: Range<usize>) {
-    for channel in 0..usize::from(out.channels()) {
-        out.channel_mut(channel)[range.clone()].fill(0.0);
-    }
+    let group = Groups::new(paged, first_page, begin).next()?;
+    Ok(group.map_or(0, |group| group.claim.last_granule(paged.pages)))
 }

@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use super::setup::Setup;
 use crate::{
-    Result, corrupt,
-    ogg::{MAX_GROUP, OggPacket, OggPackets, Page, Paged},
+    Result,
+    ogg::{Claim, MAX_GROUP, OggPacket, OggPackets, Page, Paged},
 };
 
 /// The most pages between a group and the start of a packet that it needs; a packet that starts further back
@@ -20,14 +20,7 @@ use crate::{
 pub(super) const MAX_BACK: usize = 1 << 10;
 /// Packets up to a page with a granule position.
 pub(super) struct Group<'a> {
-    /// Indices of its pages; the last one has the granule position.
-    pub pages: Range<usize>,
-    /// Granule position of the start of its samples.
-    pub begin: i64,
-    /// Granule position of its last page.
-    pub told: i64,
-    /// The number of samples that its packets yield.
-    pub n_samples: i64,
+    pub claim: Claim,
     pub before: Option<(OggPacket, u16)>,
     /// A walk that starts at its first packet.
     pub packets: OggPackets<'a>,
@@ -36,7 +29,7 @@ pub(super) struct Group<'a> {
 impl Group<'_> {
     /// The next audio packet that ends in it, with its block size.
     pub(crate) fn next_packet(&mut self, setup: &Setup) -> Option<(OggPacket, u16)> {
-        next_audio(&mut self.packets, &self.pages, setup)
+        next_audio(&mut self.packets, &self.claim.pages, setup)
     }
 }
 
@@ -103,38 +96,25 @@ impl<'a> Groups<'a> {
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
     pub fn next(&mut self) -> Result<Option<Group<'a>>> {
         let first_page = self.first_page;
-        let behind = self.pages.get(first_page..).unwrap_or_default();
-        let endless = |page: usize| {
-            corrupt(format!("more than {MAX_GROUP} Ogg pages or packets without a granule position"))
-                .at_byte(self.pages[page].offset as u64)
-        };
-        let Some(length) = behind.iter().take(MAX_GROUP).position(|page| page.granule.is_some()) else {
-            return if behind.len() > MAX_GROUP { Err(endless(first_page)) } else { Ok(None) };
-        };
-        let mut group = Group {
-            pages: first_page..first_page + length + 1,
-            begin: self.begin,
-            told: behind[length].granule.unwrap_or_default(),
-            n_samples: 0,
-            before: self.before.filter(|(packet, _)| is_near(packet, first_page)),
-            packets: self.packets.clone(),
-        };
+        let Some(claim) = Claim::next(self.pages, first_page, self.begin)? else { return Ok(None) };
+        let before = self.before.filter(|(packet, _)| is_near(packet, first_page));
+        let mut group = Group { claim, before, packets: self.packets.clone() };
         let (mut before, mut n_packets) = (group.before, 0);
-        while let Some(packet) = self.packets.next_until(first_page + length) {
+        while let Some(packet) = self.packets.next_until(group.claim.pages.end - 1) {
             n_packets += 1;
             if n_packets > MAX_GROUP {
-                return Err(endless(first_page));
+                return Err(Claim::endless(&self.pages[first_page]));
             }
             if let Some(size) = self.setup.block_size(packet.first)
                 && is_near(&packet, first_page)
             {
-                group.n_samples += before.map_or(0, |(_, before)| yielded(before, size));
+                group.claim.n_samples += before.map_or(0, |(_, before)| yielded(before, size));
                 before = Some((packet, size));
             }
         }
         // A group without packets leaves the previous packet to the next group.
         self.before = before.or(self.before);
-        (self.first_page, self.begin) = (group.pages.end, group.told);
+        (self.first_page, self.begin) = (group.claim.pages.end, group.claim.told);
         Ok(Some(group))
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
-    ogg::OggPages,
+    ogg::{OggPages, is_alone},
     read_at::RangeReader,
     unsupported,
 };
@@ -282,31 +282,10 @@ fn link(cache: &mut DecoderCache, reader: &mut RangeReader<'_>, range: Range<u64
 
 /// Opens a file that is a single stream; None if it may have others.
 fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Place>> {
-    let (size, ends) = (reader.size(), reader.sizes.ends);
+    let size = reader.size();
     let Some(place) = link(cache, reader, 0..size)? else { return Ok(None) };
-    let (mut n_pages, mut n_bytes) = (0u64, 0u64);
-    for range in [0..ends.min(size), size.saturating_sub(ends)..size] {
-        let bytes = reader.read_cached(range.clone())?;
-        for page in OggPages::new(&bytes) {
-            let is_first = range.start == 0 && page.offset == 0;
-            if page.serial != place.serial || page.begins_stream() != is_first {
-                return Ok(None);
-            }
-            let at = range.start + page.offset as u64;
-            if place.bytes.contains(&at) {
-                n_pages += 1;
-                n_bytes += (page.end() - page.offset) as u64;
-            }
-        }
-    }
-    let Some(steps) = place.sequences.end.checked_sub(place.sequences.start) else { return Ok(None) };
-    let counted = u128::from(steps) + 1;
-    // The pages' mean size at both ends, against that between them.
-    let (seen, all) = (
-        u128::from(n_bytes) * counted,
-        u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages),
-    );
-    Ok(Some(place).filter(|_| 5 * all > 3 * seen && 3 * all < 5 * seen))
+    let is_alone = is_alone(reader, place.serial, &place.bytes, &place.sequences)?;
+    Ok(is_alone.then_some(place))
 }
 
 /// Lists the first Vorbis stream of each link; None if they are too many.

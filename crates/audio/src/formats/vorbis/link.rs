@@ -17,7 +17,7 @@ use crate::{
     Codec, DecoderCache, Error, ErrorKind, Planes, Repairs, Result, corrupt,
     damage::DamagedFrames,
     decoder_cache::PooledVec,
-    ogg::{OggPacket, OggPackets, Page, Paged, first_page, is_whole, set_reach},
+    ogg::{Claim, ClaimLimits, OggPacket, OggPackets, Page, Paged, first_page, set_reach},
 };
 
 pub(super) const IDENTIFICATION_LEN: usize = 30;
@@ -88,7 +88,7 @@ impl Link {
         let Some(group) = Groups::new(paged, &this.headers.setup, 0, 0).next()? else {
             return Ok(this);
         };
-        this.first_granule = first_granule(paged, &group);
+        this.first_granule = group.claim.first_granule(paged.pages);
         this.granules = this.first_granule.max(0)..0;
         this.granules.end = this.last_granule(paged)?.max(this.granules.start);
         Ok(this)
@@ -108,10 +108,8 @@ impl Link {
     pub(crate) fn last_granule(&self, paged: Paged<'_>) -> Result<i64> {
         let Paged { pages, .. } = paged;
         let first_page = first_page(pages, pages.len() - 1)?;
-        let Some(group) = self.groups(paged, first_page).next()? else { return Ok(0) };
-        let reached = group.begin + group.n_samples;
-        let is_whole = is_whole(&pages[first_page.saturating_sub(1)..]);
-        Ok(if is_whole { group.told.min(reached) } else { group.told })
+        let group = self.groups(paged, first_page).next()?;
+        Ok(group.map_or(0, |group| group.claim.last_granule(pages)))
     }
 
     pub fn n_samples(&self) -> u64 {
@@ -123,9 +121,9 @@ impl Link {
         self.begin + self.n_samples()
     }
 
-    /// Whether `group` is its last one; `pages` are those in memory.
-    pub fn is_last(&self, group: &Group<'_>, pages: &[Page]) -> bool {
-        self.is_end && group.pages.end == pages.len()
+    /// Whether a group is its last one; `pages` are those in memory.
+    pub fn is_last(&self, claim: &Claim, pages: &[Page]) -> bool {
+        self.is_end && claim.pages.end == pages.len()
     }
 
     /// Whether `other` is on the same timeline.
@@ -183,19 +181,20 @@ impl Link {
             let Some(mut group) = groups.next()? else {
                 return Err(Error::new(ErrorKind::TooShort, "the Vorbis stream ends before its last sample"));
             };
-            let end = if self.is_last(&group, pages) { want.end } else { want.end.min(group.told) };
-            if let Err(error) = self.check(paged, &group) {
-                let lost = group.begin.max(want.start)..end.max(group.begin).max(want.start);
+            let Claim { begin, told, .. } = group.claim;
+            let end = if self.is_last(&group.claim, pages) { want.end } else { want.end.min(told) };
+            if let Err(error) = self.surplus(paged, &group) {
+                let lost = begin.max(want.start)..end.max(begin).max(want.start);
                 if !lost.is_empty() {
                     losses.silence((lost.end - lost.start) as u64, error)?;
-                    silence(out, place(&lost));
+                    out.silence(&place(&lost));
                 }
                 if end == want.end {
                     return Ok(());
                 }
                 continue;
             }
-            let (mut position, mut before) = (group.begin, group.before);
+            let (mut position, mut before) = (begin, group.before);
             while position < end
                 && let Some((packet, size)) = group.next_packet(setup)
             {
@@ -214,7 +213,7 @@ impl Link {
                         Err(error) => {
                             held = None;
                             losses.silence((wanted.end - wanted.start) as u64, error)?;
-                            silence(out, place(&wanted));
+                            out.silence(&place(&wanted));
                         }
                     }
                 }
@@ -224,7 +223,7 @@ impl Link {
             // The samples between the end of the packets and the granule position.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
-                silence(out, place(&missing));
+                out.silence(&place(&missing));
             }
             if end == want.end {
                 return Ok(());
@@ -232,49 +231,25 @@ impl Link {
         }
     }
 
-    /// Returns the number of samples that the packets of `group` yield beyond its granule position; below 0
-    /// if they do not reach it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if the difference cannot be repaired.
-    pub fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
-        let &Group { begin, told, n_samples, .. } = group;
-        let end = begin + n_samples;
-        let is_last = self.is_last(group, pages);
-        if end == told || is_last && end >= self.granules.end {
-            return Ok(0);
-        }
-        // The page with the start position of this group must also be in sequence.
-        let from = group.before.map_or(group.pages.start, |(before, _)| before.last_page);
-        let is_slip = !is_last
-            && told >= begin
-            && (end - told).unsigned_abs() <= u64::from(self.headers.setup.long_block())
-            && is_whole(&pages[from.min(group.pages.start.saturating_sub(1))..group.pages.end]);
-        let page = &pages[group.pages.end - 1];
-        if !is_slip {
-            let message = format!(
-                "packets are lost or damaged: the Ogg page ends at granule position {told}, but its packets reach from {begin} to \
-                 {end}"
-            );
-            return Err(corrupt(message).at_byte(page.offset as u64));
-        }
-        for page in &pages[group.pages.clone()] {
-            page.check(bytes)?;
-        }
-        Ok(end - told)
+    /// As [`Claim::surplus`].
+    fn surplus(&self, paged: Paged<'_>, group: &Group<'_>) -> Result<i64> {
+        let claim = &group.claim;
+        let limits = ClaimLimits {
+            is_last: self.is_last(claim, paged.pages),
+            stream_end: self.granules.end,
+            from_page: group.before.map_or(claim.pages.start, |(before, _)| before.last_page),
+            most: self.headers.setup.long_block().into(),
+        };
+        claim.surplus(paged, &limits)
     }
 
     /// Counts the samples that [`Link::read`] cuts and fills over all groups.
     pub fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
-            match self.check(paged, &group) {
-                Ok(0) | Err(_) => {}
-                Ok(surplus) => {
-                    repairs.places += 1;
-                    repairs.cut += surplus.max(0) as u64;
-                    repairs.filled += surplus.min(0).unsigned_abs();
-                }
+            // What cannot be repaired is told of by the reads.
+            if let Ok(surplus) = self.surplus(paged, &group) {
+                repairs.count(surplus);
             }
         }
         repairs
@@ -289,19 +264,6 @@ impl Link {
         let bytes = decoder.bytes();
         Ok((decoder, bytes))
     }
-}
-
-/// Fills a range of all channels with zeros.
-fn silence(out: &mut Planes, range: Range<usize>) {
-    for channel in 0..usize::from(out.channels()) {
-        out.channel_mut(channel)[range.clone()].fill(0.0);
-    }
-}
-
-/// Granule position of the first packet's end, by the first group; below 0 if samples are cut at the start.
-pub(super) fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
-    let first = group.told - group.n_samples;
-    if paged.pages[group.pages.end - 1].ends_stream() { first.max(0) } else { first }
 }
 
 /// Feeds packets of one stream to a decoder.

@@ -10,12 +10,12 @@ use std::{ops::Range, sync::Arc};
 use super::{
     Codec, MAGIC, Vorbis, VorbisPools,
     groups::Groups,
-    link::{Headers, IDENTIFICATION_LEN, Link, first_granule},
+    link::{Headers, IDENTIFICATION_LEN, Link},
     setup::Setup,
 };
 use crate::{
     DecoderCache, Info, Result, corrupt,
-    ogg::{OggPackets, OggPages, Page, Paged, first_page, is_whole, list_streams, set_reach},
+    ogg::{OggPackets, OggPages, Page, Paged, first_page, list_streams, set_reach},
 };
 
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl Place {
         let Some(group) = Groups::new(paged, &this.headers.setup, 0, 0).next()? else {
             return Ok(is_end.then_some(this));
         };
-        this.first_granule = first_granule(paged, &group);
+        this.first_granule = group.claim.first_granule(paged.pages);
         Ok(Some(this))
     }
 
@@ -118,13 +118,7 @@ impl Place {
         if groups.before.is_none() && !is_start {
             return Ok(false);
         }
-        let end = match groups.next()? {
-            Some(group) if is_whole(&pages[first_page.saturating_sub(1)..]) => {
-                group.told.min(group.begin + group.n_samples)
-            }
-            Some(group) => group.told,
-            None => 0,
-        };
+        let end = groups.next()?.map_or(0, |group| group.claim.last_granule(pages));
         let start = self.first_granule.max(0);
         self.granules = start..end.max(start);
         self.bytes.end = at + pages[last].end() as u64;
@@ -305,6 +299,8 @@ impl Link {
 /// with right positions and checksums.
 #[cfg(test)]
 pub(crate) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
+    use crate::ogg::append_repeated;
+
     let pages: Vec<Page> = OggPages::new(bytes).collect();
     let mut packets = OggPackets::new(bytes, &pages, 0);
     let mut scratch = Vec::new();
@@ -313,39 +309,14 @@ pub(crate) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
         heads.iter().map(|packet| packet.data(bytes, &pages, &mut scratch).unwrap().to_vec()).collect();
     let setup = Setup::parse(&headers[0][..IDENTIFICATION_LEN], &headers[2]).unwrap();
     let mut out = bytes[..pages[heads[2].last_page].end()].to_vec();
-    let mut sequence = pages[heads[2].last_page].sequence;
     let audio: Vec<(Vec<u8>, u16)> = packets
         .filter_map(|packet| {
             let size = setup.block_size(packet.first)?;
             Some((packet.data(bytes, &pages, &mut scratch).unwrap().to_vec(), size))
         })
         .collect();
-    let (mut granule, mut before) = (0, None);
-    let (mut lacing, mut body) = (Vec::new(), Vec::new());
-    for (data, size) in audio.iter().cycle() {
-        granule += before.map_or(0, |before| super::groups::yielded(before, *size));
-        before = Some(*size);
-        lacing.extend(std::iter::repeat_n(255, data.len() / 255));
-        lacing.push((data.len() % 255) as u8);
-        body.extend(data);
-        let is_last = granule >= n_samples;
-        if is_last || body.len() > 4000 || lacing.len() > 200 {
-            sequence += 1;
-            let at = out.len();
-            out.extend(b"OggS\0");
-            out.push(if is_last { 4 } else { 0 });
-            out.extend(granule.to_le_bytes());
-            out.extend(pages[0].serial.to_le_bytes());
-            out.extend(sequence.to_le_bytes());
-            out.extend([0; 4]);
-            out.push(lacing.len() as u8);
-            out.append(&mut lacing);
-            out.append(&mut body);
-            Page::seal(&mut out[at..]);
-        }
-        if is_last {
-            return out;
-        }
-    }
+    let samples =
+        |before: Option<&u16>, size: &u16| before.map_or(0, |&before| super::groups::yielded(before, *size));
+    append_repeated(&mut out, &pages[heads[2].last_page], &audio, n_samples, samples);
     out
 }
