@@ -497,9 +497,6 @@ class Loader(LoaderBase[NDArray[Any]]):
     @property
     def padding(self) -> dict[str, float] | None:
         """The share of padding in the batches of `batching=Buckets(...)`, beside that of random batches."""
-
-    @property
-    def _some_padding(self) -> dict[str, float] | None: ...
     def partner_errors(self) -> list[_BadPartner]:
         """The recordings that `Mix` and `Reverb` could not decode, in place of which others were taken."""
 

@@ -212,6 +212,9 @@ class Tokens(_ColumnPart):
                 raise wrong_type(name, "a sequence of ids and texts of special tokens", given)
             if isinstance(given, (Sequence, np.ndarray)):
                 object.__setattr__(self, name, tuple(np.asarray(given, dtype=object).tolist()))
+            for token in getattr(self, name):
+                if isinstance(token, str):
+                    _check_unicode(name, token)
         super().__post_init__()
 
     def __hash__(self) -> int:
@@ -341,9 +344,14 @@ def _entries(given: Any) -> tuple[str, ...]:
     for entry in entries:
         if not isinstance(entry, str):
             raise TypeError(f"vocabulary has {entry!r} (type {type(entry).__name__}), must be a list of str")
-        if any("\ud800" <= letter <= "\udfff" for letter in entry):
-            raise ConfigError(f"vocabulary has {entry!r}, which is not Unicode text")
+        _check_unicode("vocabulary", entry)
     return entries
+
+
+def _check_unicode(name: str, text: str) -> None:
+    """Raises for a text with surrogates, which are not characters."""
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ConfigError(f"{name} has {text!r}, which is not Unicode text")
 
 
 def _by_id(given: Mapping[Any, Any], place: str) -> tuple[str, ...]:
@@ -388,8 +396,7 @@ def _names(classes: _Classes, column: str | None) -> list[str] | None:
         for name in classes:
             if not isinstance(name, str):
                 raise TypeError(f"classes has {name!r} (type {type(name).__name__}), must be a list of str")
-            if any("\ud800" <= letter <= "\udfff" for letter in name):
-                raise ConfigError(f"classes has {name!r}, which is not Unicode text")
+            _check_unicode("classes", name)
         return list(classes)
     if not is_file:
         return None

@@ -19,7 +19,7 @@ pub enum PadTo {
     /// The next multiple of this.
     Multiple(u64),
     /// That of the batch's first field.
-    LikeFirst(u64),
+    LikeFirst,
     /// Rows lie one after the other, along the axis; none is padded.
     Packed,
     /// The next of these, which rise, if all rows then have no more together than a full batch, but for
@@ -36,10 +36,11 @@ impl PadTo {
     }
 
     /// The length for so many rows of which the longest has `longest`; at most `room`, unless that has more.
-    fn len(&self, rows: u64, longest: u64, room: u64) -> u64 {
+    /// That of the first field is `first`.
+    fn len(&self, rows: u64, longest: u64, room: u64, first: u64) -> u64 {
         let padded = match self {
             Self::Longest | Self::Packed => longest,
-            Self::LikeFirst(n) => *n,
+            Self::LikeFirst => first,
             Self::Multiple(n) => longest.checked_next_multiple_of((*n).max(1)).unwrap_or(longest),
             Self::Bounds { bounds, most_in_batch, slack } => {
                 let fits = |bound: &u64| rows.saturating_mul(bound.saturating_sub(*slack)) <= *most_in_batch;
@@ -119,11 +120,18 @@ fn packed(rows: &[Value], field: &Field, mut buffer: Buffer, layout: &Layout) ->
     Ok(Column { values: buffer, offsets: Some(offsets), padded_len: total as u64, ..Column::default() })
 }
 
-/// Writes `rows` into `buffer`, which has room for the field's largest batch.
+/// Writes `rows` into `buffer`, which has room for the field's largest batch; the batch's first field is padded
+/// to `first`.
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] for values that are not the field's, or are more than its bounds.
-pub(super) fn padded(rows: &[Value], field: &Field, mut buffer: Buffer, to: &PadTo) -> Result<Column> {
+pub(super) fn padded(
+    rows: &[Value],
+    field: &Field,
+    mut buffer: Buffer,
+    to: &PadTo,
+    first: u64,
+) -> Result<Column> {
     let layout = Layout::of(field).ok_or_else(|| misfit(field))?;
     if *to == PadTo::Packed {
         return packed(rows, field, buffer, &layout);
@@ -134,7 +142,7 @@ pub(super) fn padded(rows: &[Value], field: &Field, mut buffer: Buffer, to: &Pad
     }
     // A multiple may be more than there is room for.
     let fits = buffer.len() / (layout.n_pieces * layout.place_bytes * rows.len()).max(1);
-    let len = to.len(rows.len() as u64, longest as u64, fits as u64) as usize;
+    let len = to.len(rows.len() as u64, longest as u64, fits as u64, first) as usize;
     let piece_bytes = len * layout.place_bytes;
     let row_bytes = layout.n_pieces * piece_bytes;
     if row_bytes.checked_mul(rows.len()).is_none_or(|bytes| bytes > buffer.len()) {
@@ -228,7 +236,7 @@ mod tests {
         let mut buffer = Buffer::new(field.batch_bytes(rows.len()).unwrap()).unwrap();
         // As after an earlier batch.
         buffer.values_mut::<f32>().fill(7.0);
-        let column = padded(rows, field, buffer, to)?;
+        let column = padded(rows, field, buffer, to, 0)?;
         Ok((column.padded_len, column.values.values::<f32>().to_vec()))
     }
 
@@ -275,27 +283,27 @@ mod tests {
         let bands = field(vec![Dim::Fixed(2), PADDED], DataType::Float32, &[-1.0, -2.0]);
         let rows = [floats(&[1.0, 2.0, 3.0, 4.0]), floats(&[]), floats(&[5.0, 6.0])];
         let buffer = || Buffer::new(bands.batch_bytes(3).unwrap()).unwrap();
-        let column = padded(&rows, &bands, buffer(), &PadTo::Packed).unwrap();
+        let column = padded(&rows, &bands, buffer(), &PadTo::Packed, 0).unwrap();
         assert_eq!(column.values.values::<f32>(), [1.0, 2.0, 5.0, 3.0, 4.0, 6.0]);
         assert_eq!((column.offsets, column.padded_len), (Some(vec![0, 2, 2, 3]), 3));
         let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Float32, &[]);
-        let column = padded(&rows, &frames, buffer(), &PadTo::Packed).unwrap();
+        let column = padded(&rows, &frames, buffer(), &PadTo::Packed, 0).unwrap();
         assert_eq!(column.values.values::<f32>(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let long = vec![floats(&[0.0; 8]); 4];
-        assert_eq!(padded(&long, &frames, buffer(), &PadTo::Packed).unwrap_err().kind, ErrorKind::Shape);
+        assert_eq!(padded(&long, &frames, buffer(), &PadTo::Packed, 0).unwrap_err().kind, ErrorKind::Shape);
     }
 
     #[test]
     fn a_mask_is_as_long_as_the_first_field() {
         let mask = field(vec![PADDED], DataType::Uint8, &[]);
         let buffer = Buffer::new(mask.batch_bytes(2).unwrap()).unwrap();
-        let column = padded(&[Value::Int(1), Value::Int(3)], &mask, buffer, &PadTo::LikeFirst(4)).unwrap();
+        let column = padded(&[Value::Int(1), Value::Int(3)], &mask, buffer, &PadTo::LikeFirst, 4).unwrap();
         assert_eq!(column.values.values::<u8>(), [1, 0, 0, 0, 1, 1, 1, 0]);
     }
 
     #[test]
     fn powers_of_two_are_few_shapes() {
-        let len = |to: &PadTo, longest| to.len(3, longest, 1 << 20);
+        let len = |to: &PadTo, longest| to.len(3, longest, 1 << 20, 0);
         let to = PadTo::power_of_two(100, u64::MAX);
         assert_eq!([0, 1, 16, 17, 64, 65, 100].map(|n| len(&to, n)), [16, 16, 16, 32, 64, 100, 100]);
         assert_eq!([1, 7].map(|n| len(&PadTo::power_of_two(7, u64::MAX), n)), [7, 7]);
@@ -312,13 +320,13 @@ mod tests {
         let list = |ids: &[i64]| Value::List(ids.iter().map(|&id| Value::Int(id)).collect());
         let buffer = Buffer::new(tokens.batch_bytes(3).unwrap()).unwrap();
         let column =
-            padded(&[list(&[3]), list(&[]), list(&[1, 2])], &tokens, buffer, &PadTo::Longest).unwrap();
+            padded(&[list(&[3]), list(&[]), list(&[1, 2])], &tokens, buffer, &PadTo::Longest, 0).unwrap();
         assert_eq!(column.values.values::<i64>(), [3, -1, -1, -1, 1, 2]);
         let left = Field { pads_left: true, ..tokens };
         let ids = |ids: &[u32]| Value::Ids(ids.into());
         let buffer = Buffer::new(left.batch_bytes(3).unwrap()).unwrap();
         let rows = [ids(&[3]), ids(&[]), ids(&[1, u32::MAX])];
-        let column = padded(&rows, &left, buffer, &PadTo::Longest).unwrap();
+        let column = padded(&rows, &left, buffer, &PadTo::Longest, 0).unwrap();
         assert_eq!(column.values.values::<i64>(), [-1, 3, -1, -1, 1, u32::MAX.into()]);
     }
 

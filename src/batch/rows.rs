@@ -228,11 +228,8 @@ impl Collate for RowCollate {
                 Written::Lists(lists) => *written = Written::Joined(joined(&lists[..rows], field)?),
                 Written::Padded(values) => {
                     let buffer = self.pool.acquire(number, 0)?;
-                    let to = match self.pad_to.get(number) {
-                        Some(PadTo::LikeFirst(_)) => &PadTo::LikeFirst(first_len),
-                        to => to.unwrap_or(&PadTo::Longest),
-                    };
-                    let column = padded(&values[..rows], field, buffer, to)?;
+                    let to = self.pad_to.get(number).unwrap_or(&PadTo::Longest);
+                    let column = padded(&values[..rows], field, buffer, to, first_len)?;
                     first_len = if number == 0 { column.padded_len } else { first_len };
                     for value in values.drain(..rows) {
                         if let Value::Array(values) = value {

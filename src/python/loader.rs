@@ -285,17 +285,6 @@ impl Loader {
         padding_dict(py, &totals).map(Some)
     }
 
-    /// As `padding`, of at most 4 million draws; then without `batches`.
-    #[getter]
-    fn _some_padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(totals) = self.cut_totals(py, 4)? else { return Ok(None) };
-        let dict = padding_dict(py, &totals)?;
-        if !totals.is_whole {
-            dict.del_item("batches")?;
-        }
-        Ok(Some(dict))
-    }
-
     /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`,
     /// and `too_many_tokens`, by `max_tokens` of a target.
     #[getter]
@@ -561,7 +550,7 @@ impl Loader {
         identity_inputs
             .set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
         if !self.engine.is_forked() {
-            identity_inputs.set_item("padding", self._some_padding(py)?)?;
+            identity_inputs.set_item("padding", self.some_padding(py)?)?;
         }
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
         class.call1((self.config.keywords(py, None)?, identity_inputs, self.fields(py)?))
@@ -812,6 +801,16 @@ enum PlanQuery {
 }
 
 impl Loader {
+    /// As `padding`, of at most 4 million draws; then without `batches`.
+    fn some_padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(totals) = self.cut_totals(py, 4)? else { return Ok(None) };
+        let dict = padding_dict(py, &totals)?;
+        if !totals.is_whole {
+            dict.del_item("batches")?;
+        }
+        Ok(Some(dict))
+    }
+
     /// What the batches of an epoch hold, or of its first chapters; `None` without buckets.
     fn cut_totals(&self, py: Python<'_>, most_chapters: u64) -> PyResult<Option<CutTotals>> {
         if self.buckets.is_none() {

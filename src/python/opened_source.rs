@@ -87,9 +87,10 @@ impl OpenedSource {
                     left_out.too_many_tokens += n;
                 }
                 if is_counted {
-                    // A longer text is cut, or makes a bad record.
-                    let most = rule.most_tokens() as u32;
-                    counts.iter_mut().for_each(|count| *count = most.min(*count));
+                    if rule.cuts {
+                        let most = rule.most_tokens() as u32;
+                        counts.iter_mut().for_each(|count| *count = most.min(*count));
+                    }
                     tokens = Some(counts);
                 }
             }

@@ -444,9 +444,9 @@ impl AudioTask {
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
         let padding = &self.planner.plan().padding;
         let to = &padding.to;
-        let rule = |(number, field): (usize, &Field)| match (number, &field.dims[..], to) {
-            (0, ..) => to.clone(),
-            _ if field.name == "attention_mask" => PadTo::LikeFirst(0),
+        let rule = |(output, field): (&OutputField, &Field)| match (output, &field.dims[..], to) {
+            (OutputField::Features, ..) => to.clone(),
+            (OutputField::Mask, ..) => PadTo::LikeFirst,
             // With few shapes of features there are few of tokens, too.
             (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => {
                 let budget = padding.most_tokens.as_ref().filter(|(name, _)| *name == field.name);
@@ -454,7 +454,7 @@ impl AudioTask {
             }
             _ => PadTo::Longest,
         };
-        let rules = pool.fields().iter().enumerate().map(rule).collect();
+        let rules = self.outputs.outputs.iter().zip(pool.fields().iter()).map(rule).collect();
         RowCollate::new(pool, self.spare.clone()).padded_to(rules)
     }
 

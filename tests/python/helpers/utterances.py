@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paths import DATA
 from windows import noise, wav
 
 RATE = 16_000
@@ -46,3 +47,15 @@ def samples_of(row: int, seconds: float, rate: int = RATE) -> np.ndarray:
 def frames_first(batch: dict[str, Any], row: int) -> np.ndarray:
     """The valid frames of a row of a batch with `layout="mel"`."""
     return np.asarray(batch["spectrogram"][row][..., : batch["valid_frames"][row]])
+
+
+def whisper_tokenizer(folder: Path) -> Path:
+    """The tokenizer of the tests with special tokens of Whisper from id 1000 on: those of a prefix, and of times."""
+    made = json.loads((DATA / "tokens" / "tokenizer.json").read_text())
+    names = ["<|startoftranscript|>", *(f"<|{step / 50:.2f}|>" for step in range(1501))]
+    names += ["<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    made["added_tokens"] += [{"id": at, "content": name} | flags for at, name in enumerate(names, 1000)]
+    path = folder / "whisper.json"
+    path.write_text(json.dumps(made))
+    return path

@@ -332,7 +332,7 @@ def test_which_target_is_counted(tmp_path: Path) -> None:
         (Buckets(2.0, max_tokens=90), {}, "no target has tokens"),
         (Buckets(2.0, max_tokens=90), {"targets": both}, r"several targets have tokens; give Buckets\(tokens=\)"),
         (Buckets(2.0, max_tokens=90, tokens="x"), {"targets": both}, 'tokens is "x", and no target'),
-        (Buckets(2.0, max_tokens=30), {"targets": LETTERS}, "which alone exceed max_tokens=30"),
+        (Buckets(2.0, max_tokens=30), {"targets": LETTERS}, r"has 3\d tokens, which alone exceed max_tokens=30"),
     ]:
         with pytest.raises(ConfigError, match=message):
             forebay.Loader(table, **GIVEN | {"batching": buckets} | given)

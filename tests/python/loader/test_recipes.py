@@ -14,7 +14,7 @@ from fields import write
 from forebay import recipes
 from paths import DATA
 from recordings import read_rows
-from utterances import write_utterances
+from utterances import whisper_tokenizer, write_utterances
 
 NAMES = ["owl", "wren", "jay"]
 
@@ -78,7 +78,7 @@ def test_recipes_of_speech(name: str, speech: Path, tmp_path: Path) -> None:
     given: dict[str, dict[str, Any]] = {
         "icefall": {"tokenizer": bpe, "max_duration": 12.0, "noise": speech},
         "nemo": {"tokenizer": bpe, "max_duration": 12.0},
-        "whisper": {"tokenizer": whisper(tmp_path)},
+        "whisper": {"tokenizer": whisper_tokenizer(tmp_path)},
         "wav2vec2_ctc": {"max_duration": 12.0},
     }
     recipe = getattr(recipes, name)(**given[name])
@@ -106,17 +106,6 @@ def test_recipes_of_speech(name: str, speech: Path, tmp_path: Path) -> None:
         else:
             axis = 1 if name == "icefall" else 2
             assert len(ids) * batch["spectrogram"].shape[axis] <= 1.02 * 100 * 12
-
-
-def whisper(folder: Path) -> Path:
-    """The tokenizer of the tests with special tokens of Whisper."""
-    made = json.loads((DATA / "tokens" / "tokenizer.json").read_text())
-    names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-    made["added_tokens"] += [{"id": at, "content": token} | flags for at, token in enumerate(names, 1000)]
-    path = folder / "whisper.json"
-    path.write_text(json.dumps(made))
-    return path
 
 
 def parts() -> dict[str, Any]:

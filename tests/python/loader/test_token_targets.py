@@ -19,7 +19,7 @@ from forebay.batching import Buckets
 from forebay.targets import Characters, Tokens
 from forebay.tokens import Tokenizer
 from paths import DATA
-from utterances import write_utterances
+from utterances import whisper_tokenizer, write_utterances
 
 TEXTS = [
     "the cat sat",
@@ -189,19 +189,8 @@ def test_a_vocabulary_in_a_file(tmp_path: Path) -> None:
         Characters("text", "vocab.json")
 
 
-def whisper(tmp_path: Path) -> Path:
-    """The tokenizer of the tests with the special tokens of Whisper."""
-    made = json.loads(JSON.read_text())
-    names = ["<|startoftranscript|>", *(f"<|{step / 50:.2f}|>" for step in range(1501))]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-    made["added_tokens"] += [{"id": at, "content": name} | flags for at, name in enumerate(names, 1000)]
-    path = tmp_path / "whisper.json"
-    path.write_text(json.dumps(made))
-    return path
-
-
 def test_segments_with_timestamps(tmp_path: Path) -> None:
-    path = whisper(tmp_path)
+    path = whisper_tokenizer(tmp_path)
     columns: dict[str, Any] = {
         "said": [[" the cat", " sat"], [" a", " b", " c"], [], None],
         "from": [[0.0, 0.5], [0.08, 0.52, 1.52], [], None],
@@ -235,7 +224,7 @@ def test_segments_with_timestamps(tmp_path: Path) -> None:
 
 def test_times_that_are_rounded(tmp_path: Path) -> None:
     """A segment that ends where its recording does, to the decimals of a table, keeps its text."""
-    path = whisper(tmp_path)
+    path = whisper_tokenizer(tmp_path)
     ends = [2.0000001, 2.01, 1.99, 2.02, 2.5]
     columns: dict[str, Any] = {"text": [[" the cat"]] * 5, "from": [[0.0]] * 5, "to": [[end] for end in ends]}
     table = write_utterances(tmp_path / "said", [2.0] * 5, columns=columns)
@@ -355,6 +344,8 @@ def test_objects_print_pickle_and_convert(table: Path, target: Any) -> None:
         (lambda: Tokens("text", DATA / "tokens" / "SOURCE.txt"), "is neither a tokenizer.json"),
         (lambda: Tokens("text", JSON, prefix=["<|none|>"]), r"prefix\[0\] is \"<\|none\|>\", which is no token"),
         (lambda: Tokens("text", JSON, suffix=[-1]), "suffix has -1"),
+        (lambda: Tokens("text", JSON, prefix=["\ud800"]), "prefix has .* which is not Unicode text"),
+        (lambda: Characters("text", ["a", "\ud800"]), "vocabulary has .* which is not Unicode text"),
         (lambda: Tokens("text", JSON, dropout=1.5), "dropout is 1.5, must be 0 to 1"),
         (lambda: Tokens("text", MODELS["unigram"], dropout=0.1), "dropout"),
         (lambda: Tokens("text", JSON, max_tokens=0), "max_tokens is 0, must be 1 to 1048576"),
