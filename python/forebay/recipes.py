@@ -202,7 +202,7 @@ def icefall(
     seconds in a batch, in 30 buckets. `noise`: recordings such as MUSAN's. icefall has each utterance at each speed in
     an epoch; here one speed is drawn for each. It also leaves out utterances with fewer frames than pieces.
 
-    Source: icefall on GitHub (k2-fsa/icefall, egs/librispeech/ASR/zipformer: asr_datamodule.py, train.py), and lhotse's
+    Source: icefall on GitHub (k2-fsa/icefall, egs/librispeech/ASR: tdnn_lstm_ctc/asr_datamodule.py), and lhotse's
     transforms.
     """
     noises = [] if noise is None else [Mix(noise, snr_db=(10.0, 20.0), p=0.5)]

@@ -9,15 +9,11 @@ frozen dataclasses; each checks its parameters when it is made. The column is ch
 point in `column` separates the names of fields within a struct, as in `"meta.site"`.
 """
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, fields
 from os import PathLike, fspath
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,12 +21,9 @@ from forebay._annotations import read
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, Tokenizer, _Target
 from forebay._part import _Part, part
+from forebay._vocabularies import Classes, check_unicode, class_names, entries, tokenizer_file
 
 __all__ = ["Annotations", "Characters", "ClassIndex", "MultiHot", "Number", "Soft", "Text", "Tokens"]
-
-_Classes: TypeAlias = Sequence[str] | str | PathLike[str] | int | None
-
-_LARGEST_FILE = 64 << 20
 
 
 @part
@@ -49,7 +42,7 @@ class _TargetPart(_Part):
             if isinstance(value, float) and not math.isfinite(value) and field.name != "null":
                 raise ConfigError(f"{field.name} is {value}, must be finite")
         given = self.to_dict()
-        names = _names(getattr(self, "classes", None), getattr(self, "classes_column", None))
+        names = class_names(getattr(self, "classes", None), getattr(self, "classes_column", None))
         object.__setattr__(self, "_class_names", names)
         object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names, self._annotations()))
 
@@ -78,7 +71,7 @@ class _Classed(_TargetPart):
     """
 
     _: KW_ONLY
-    classes: _Classes = None
+    classes: Classes = None
     classes_column: str | None = None
     unknown: Literal["error", "ignore"] = "error"
 
@@ -205,7 +198,7 @@ class Tokens(_ColumnPart):
     null: Literal["error", "empty"] = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokenizer", _tokenizer_file(self.tokenizer))
+        object.__setattr__(self, "tokenizer", tokenizer_file(self.tokenizer))
         for name in ("prefix", "suffix"):
             given: Any = getattr(self, name)
             if isinstance(given, str):
@@ -214,7 +207,7 @@ class Tokens(_ColumnPart):
                 object.__setattr__(self, name, tuple(np.asarray(given, dtype=object).tolist()))
             for token in getattr(self, name):
                 if isinstance(token, str):
-                    _check_unicode(name, token)
+                    check_unicode(name, token)
         super().__post_init__()
 
     def __hash__(self) -> int:
@@ -249,7 +242,7 @@ class Characters(_ColumnPart):
     null: Literal["error", "empty"] = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vocabulary", _entries(self.vocabulary))
+        object.__setattr__(self, "vocabulary", entries(self.vocabulary))
         super().__post_init__()
 
 
@@ -293,157 +286,3 @@ class Annotations(_Classed):
 
     def _annotations(self) -> list[tuple[str, float, float, str]]:
         return read(self.table, self.columns)
-
-
-def _tokenizer_file(given: Any) -> str | dict[str, Any]:
-    """The path of a tokenizer's file; in a dict, with what the file lacks."""
-    if isinstance(given, Tokenizer):
-        (made_of,), options = given.__getnewargs_ex__()
-        if not isinstance(made_of, (str, PathLike)):
-            raise ConfigError(
-                f"tokenizer was made of an object in memory, {type(made_of).__name__}; save it as a file, and "
-                "give the path"
-            )
-        kept = {name: options[name] for name in ("pattern", "special_tokens") if options[name]}
-        return {"path": fspath(made_of), **kept} if kept else fspath(made_of)
-    if isinstance(given, Mapping) and isinstance(given.get("path"), (str, PathLike)):
-        unknown = set(given) - {"path", "pattern", "special_tokens"}
-        if unknown:
-            raise ConfigError(f"tokenizer has {sorted(unknown)[0]!r}, must have path, pattern and special_tokens")
-        return {**given, "path": fspath(given["path"])}
-    if isinstance(given, (str, PathLike)):
-        return fspath(given)
-    raise wrong_type(
-        "tokenizer",
-        "the path of a tokenizer.json, a rank file or a .model, or a forebay.tokens.Tokenizer of one",
-        given,
-    )
-
-
-def _entries(given: Any) -> tuple[str, ...]:
-    """The entries of a vocabulary, in order of their ids."""
-    if isinstance(given, PathLike):
-        path, text = _text_of(given, "vocabulary")
-        if path.suffix.lower() != ".json":
-            return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
-        found = _json(path, text, "vocabulary")
-        if isinstance(found, dict):
-            return _by_id(found, f"vocabulary is {path}")
-        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
-            raise ConfigError(f"vocabulary is {path}, expected a JSON list of entries, or a dict of entries and ids")
-        return tuple(found)
-    if isinstance(given, str) and Path(given).suffix.lower() in (".json", ".txt"):
-        raise ConfigError(f"vocabulary is {given!r}, the name of a file; give pathlib.Path({given!r})")
-    if isinstance(given, Mapping):
-        return _by_id(given, "vocabulary is a dict")
-    if isinstance(given, (bytes, Set)) or not isinstance(given, Iterable):
-        raise wrong_type(
-            "vocabulary", "a string of characters, a list of str, a dict of entries and ids, or a Path", given
-        )
-    entries = tuple(given.tolist() if isinstance(given, np.ndarray) else given)
-    for entry in entries:
-        if not isinstance(entry, str):
-            raise TypeError(f"vocabulary has {entry!r} (type {type(entry).__name__}), must be a list of str")
-        _check_unicode("vocabulary", entry)
-    return entries
-
-
-def _check_unicode(name: str, text: str) -> None:
-    """Raises for a text with surrogates, which are not characters."""
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ConfigError(f"{name} has {text!r}, which is not Unicode text")
-
-
-def _by_id(given: Mapping[Any, Any], place: str) -> tuple[str, ...]:
-    """The entries of a dict of entries and ids."""
-    if sorted(map(str, given.values())) != sorted(map(str, range(len(given)))):
-        raise ConfigError(f"{place}, expected each id from 0 to {len(given) - 1} once")
-    return _entries(sorted(given, key=lambda entry: int(given[entry])))
-
-
-def _text_of(file: str | PathLike[str], name: str) -> tuple[Path, str]:
-    """The text of a small file of names."""
-    path = Path(file)
-    size = path.stat().st_size
-    if size > _LARGEST_FILE:
-        raise ConfigError(f"{name} is {path} of {size} bytes, at most {_LARGEST_FILE} are read")
-    try:
-        return path, path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is {path}, which is not UTF-8") from error
-
-
-def _json(path: Path, text: str, name: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} is {path}, which is not JSON: {error}") from error
-
-
-def _names(classes: _Classes, column: str | None) -> list[str] | None:
-    """The names in a list or in a file; None if there is neither."""
-    is_file = isinstance(classes, str) and classes not in ("schema", "data")
-    if column is not None and not (is_file and Path(str(classes)).suffix.lower() in (".csv", ".tsv")):
-        raise ConfigError(f"classes_column is {column!r}, which needs classes, a .csv or .tsv file; found {classes!r}")
-    if classes is None or (isinstance(classes, int) and not isinstance(classes, bool)):
-        return None
-    if not isinstance(classes, (str, tuple)):
-        raise TypeError(
-            f"classes is {classes!r} (type {type(classes).__name__}), must be a list of names, a file, a number, "
-            '"schema" or "data"'
-        )
-    if isinstance(classes, Sequence) and not isinstance(classes, str):
-        for name in classes:
-            if not isinstance(name, str):
-                raise TypeError(f"classes has {name!r} (type {type(name).__name__}), must be a list of str")
-            _check_unicode("classes", name)
-        return list(classes)
-    if not is_file:
-        return None
-    path = Path(str(classes))
-    try:
-        is_there = path.is_file()
-    except (OSError, ValueError):  # a name too long, or with a null
-        is_there = False
-    if not is_there:
-        raise ConfigError(
-            f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"; there is no '
-            "file of this name"
-        )
-    path, text = _text_of(path, "classes")
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        return _of_json(path, text)
-    if suffix in (".csv", ".tsv"):
-        return _of_table(path, text, column)
-    # str.splitlines would also split at characters that a name may have.
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    return [line for line in lines if line]
-
-
-def _of_json(path: Path, text: str) -> list[str]:
-    found = _json(path, text, "classes")
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"classes is {path}, expected a JSON list of names")
-    return found
-
-
-def _of_table(path: Path, text: str, column: str | None) -> list[str]:
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="," if path.suffix.lower() == ".csv" else "\t")
-    try:
-        header = next(rows, [])
-        if not header:
-            raise ConfigError(f"classes is {path}, which is empty; expected a header and a name on each line")
-        if column is None and len(header) != 1:
-            raise ConfigError(f"classes is {path} with the columns {', '.join(header)}; name one with classes_column=")
-        if column is not None and column not in header:
-            raise ConfigError(f"classes_column is {column!r}; {path} has the columns {', '.join(header)}")
-        at = 0 if column is None else header.index(column)
-        found = []
-        for number, row in enumerate(rows, 2):
-            if row and len(row) <= at:
-                raise ConfigError(f"classes is {path}, whose line {number} has {len(row)} fields, not {len(header)}")
-            found += row[at : at + 1]
-    except csv.Error as error:
-        raise ConfigError(f"classes is {path}, which is not a table: {error}") from error
-    return found

@@ -120,8 +120,8 @@ fn packed(rows: &[Value], field: &Field, mut buffer: Buffer, layout: &Layout) ->
     Ok(Column { values: buffer, offsets: Some(offsets), padded_len: total as u64, ..Column::default() })
 }
 
-/// Writes `rows` into `buffer`, which has room for the field's largest batch; the batch's first field is padded
-/// to `first`.
+/// Writes `rows` into `buffer`, which has room for the field's largest batch; the batch's first field is
+/// padded to `first`.
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] for values that are not the field's, or are more than its bounds.
