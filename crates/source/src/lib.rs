@@ -26,6 +26,7 @@
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
+//! | `progress_log` | what a long loop over recordings logs |
 //! | `path_policy` | recordings that a row gives as a path |
 //! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
 //! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
@@ -52,6 +53,7 @@ mod path_or_url;
 mod path_policy;
 pub mod paths;
 pub mod pattern;
+mod progress_log;
 mod recordings;
 mod remote;
 mod request;

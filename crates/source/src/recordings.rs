@@ -18,6 +18,7 @@ use super::{
     order_of_rows::RowOrder,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
+    progress_log::ProgressLog,
     shard::Shard,
     storage::Storage,
     urls,
@@ -335,7 +336,7 @@ impl Recordings {
         rows: Option<&[u64]>,
         of: impl Fn(usize, Option<RowInfo>) -> T + Sync,
     ) -> Result<Vec<T>> {
-        self.each_row(rows, |reader, decoder, at, row, run| match reader.info(decoder, row, run) {
+        self.each_row(rows, "", |reader, decoder, at, row, run| match reader.info(decoder, row, run) {
             Ok(info) => Ok(of(at, Some(info))),
             Err(error) if error.kind.is_record() => Ok(of(at, None)),
             Err(error) => Err(error),
@@ -356,7 +357,8 @@ impl Recordings {
     /// # Errors
     /// As [`Recordings::infos`].
     pub fn seconds(&self, rows: Option<&[u64]>) -> Result<Vec<f32>> {
-        self.each_row(rows, |reader, decoder, _, row, run| {
+        let advice = "; a table with a column duration makes this unnecessary";
+        self.each_row(rows, advice, |reader, decoder, _, row, run| {
             if let Some(seconds) = self.stated_seconds(row) {
                 return Ok(seconds as f32);
             }
@@ -371,10 +373,12 @@ impl Recordings {
     }
 
     /// What `of` makes of rows, some neighbours at a time on each of several threads; it is given a reader,
-    /// the place among `rows`, the row, and how many rows from it on are read.
+    /// the place among `rows`, the row, and how many rows from it on are read. What takes long is logged, with
+    /// `advice`.
     fn each_row<T: Send + Sync>(
         &self,
         rows: Option<&[u64]>,
+        advice: &'static str,
         of: impl Fn(&mut RecordingsReader, &mut AudioDecoder, usize, u64, u64) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
@@ -382,6 +386,7 @@ impl Recordings {
         let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
         let pieces: Vec<_> = (0..n.div_ceil(TOGETHER)).map(|piece| piece * TOGETHER).collect();
         let start = || (self.reader_of(), AudioDecoder::new());
+        let progress = ProgressLog::new(n, advice);
         let found =
             parallel::each_with("forebay-index", &pieces, THREADS, start, |(reader, decoder), &first| {
                 let end = n.min(first + TOGETHER);
@@ -393,6 +398,7 @@ impl Recordings {
                     let run = if rows.is_none() { end - at } else { 1 };
                     made.push(of(reader, decoder, at as usize, row, run)?);
                 }
+                progress.add(end - first);
                 Ok(made)
             })?;
         Ok(found.into_iter().flatten().collect())
