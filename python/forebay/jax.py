@@ -68,7 +68,8 @@ def batches(
 
     `pad_to` pads shorter batches to this number of rows, with zeros, -1 in integers, and empty text or lists,
     so that a compiled step gets one shape. A finite loader with a `sharding` needs it: its last batch, or a batch
-    with a bad record, is shorter, and devices need equal shares. For a finite `TokenLoader` use
+    with a bad record, is shorter, and devices need equal shares. So do the batches of `Buckets(max_examples=8)`, with
+    `pad_to=8`; `pad_to="bucket"` there makes their other shapes few. For a finite `TokenLoader` use
     `drop_last=True` instead, since padding rows would count as targets.
 
     No batch is prefetched, so `loader.state_dict()` is the state after the last batch returned. Without
@@ -83,8 +84,33 @@ def batches(
             f"pad_to is None; a finite loader needs pad_to={loader.batch_size}, the loader's batch_size: some of "
             "its batches may be shorter, and devices take equal shares"
         )
-    bfloat16 = bfloat16_fields(loader)
-    return Converted(lambda batch: _to_device(_padded(_typed(batch, bfloat16), pad_to), sharding), loader)
+    bfloat16, n_shares = bfloat16_fields(loader), _local_shares(sharding)
+
+    def converted(batch: Mapping[str, Any]) -> dict[str, Any]:
+        batch = _padded(_typed(batch, bfloat16), pad_to)
+        _check_shares(batch, n_shares)
+        return _to_device(batch, sharding)
+
+    return Converted(converted, loader)
+
+
+def _local_shares(sharding: NamedSharding | None) -> int:
+    """The number of different shares of the rows that the devices of this process hold."""
+    if sharding is None:
+        return 1
+    of_rows = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+    shares = of_rows.addressable_devices_indices_map((sharding.mesh.size,)).values()
+    return len({share[0].start for share in shares if share}) or 1
+
+
+def _check_shares(batch: Mapping[str, Any], n_shares: int) -> None:
+    """Raises `ConfigError` for a number of rows that `n_shares` do not divide."""
+    n_rows = len(next(iter(batch.values())))
+    if n_rows % n_shares:
+        raise ConfigError(
+            f"a batch has {n_rows} rows, and the devices of this process take {n_shares} equal shares; give pad_to=, "
+            "the most rows of a batch, such as the max_examples of Buckets()"
+        )
 
 
 def _check_sharding(sharding: object) -> None:

@@ -16,6 +16,7 @@ import forebay
 import numbered
 from forebay import _core
 from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
+from utterances import write_utterances
 
 if not hasattr(_core, "_inject_delays"):
     pytest.exit("the tests need a wheel with debug assertions: make wheel", returncode=4)
@@ -106,6 +107,13 @@ def tiny_shards(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for i in range(7, 300, 20):
         all_rows[i] = Row(b"not a recording", 0)
     return [write_shard(folder / f"{i}.arrow", all_rows[60 * i : 60 * i + 60], rows_per_batch=16) for i in range(5)]
+
+
+@pytest.fixture(scope="session")
+def utterances(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 60 recordings of 20 to 130 ms at 8 kHz, whose rows differ."""
+    seconds = [0.02 + 0.11 * (row * 37 % 61) / 61 for row in range(60)]
+    return write_utterances(tmp_path_factory.mktemp("utterances"), seconds, rate=8000)
 
 
 @pytest.fixture(scope="session")

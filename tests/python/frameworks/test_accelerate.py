@@ -13,6 +13,7 @@ import forebay
 from launched import global_batches, kill_at, run, start, steps
 from paths import EXAMPLES
 from recordings import SMALL, TINY
+from utterances import UTTERANCES
 
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
@@ -127,6 +128,28 @@ def test_the_last_batch_is_known(accelerator: Any, finite: forebay.Loader) -> No
     del _
     assert not state.in_dataloader
     assert len(list(batches)) == n
+
+
+def test_whole_recordings_in_batches_by_duration(accelerator: Any, utterances: Path, tmp_path: Path) -> None:
+    """The last batch is known, and a checkpoint has the position."""
+    with forebay.Loader(utterances, **UTTERANCES, infinite=False) as loader:
+        expected = [[batch["index"].tolist() for batch in loader] for _ in range(2)]
+        batches = forebay.accelerate.prepare(accelerator, loader)
+        state, n = accelerator.gradient_state, len(batches)
+        found = []
+        for number, batch in enumerate(batches):
+            found.append(batch["index"].tolist())
+            assert batch["spectrogram"].shape[-1] >= int(batch["valid_frames"].max())
+            assert state.end_of_dataloader == (number == n - 1)
+            if number == 4:
+                accelerator.save_state(tmp_path / "middle")
+    assert n == len(found) == len(expected[0])
+    assert sorted(chain.from_iterable(found)) == [*range(60)]
+    with forebay.Loader(utterances, **UTTERANCES, infinite=False) as loader:
+        accelerator._custom_objects.clear()
+        batches = forebay.accelerate.prepare(accelerator, loader)
+        accelerator.load_state(tmp_path / "middle")
+        assert [batch["index"].tolist() for batch in batches] == found[5:]
 
 
 def test_batches_are_not_skipped_twice(accelerator: Any, finite: forebay.Loader) -> None:

@@ -19,9 +19,11 @@ import fields
 import forebay
 from digests import digest
 from forebay._jagged import JaggedArray
+from forebay.batching import Buckets
 from forebay.cache import DataLoader, ListAsyncDataset
 from paths import DATA
 from recordings import SMALL, TINY, Row, write_shard
+from utterances import UTTERANCES
 from wrong import assert_named
 
 jax = pytest.importorskip("jax")
@@ -382,6 +384,51 @@ def fields_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "small": pa.array(range(fields.N), pa.uint8()),
     })  # fmt: skip
     return fields.write(tmp_path_factory.mktemp("fields") / "a", made)
+
+
+def test_whole_recordings_in_batches_by_duration(utterances: Path, sharding: Any) -> None:
+    """A compiled step sees few shapes; over devices, batches have as many rows each."""
+    given = {**UTTERANCES, "batching": Buckets(0.4, num_buckets=3, max_examples=4, pad_to="bucket")}
+    shapes = set()
+
+    def sums(spectrogram: Any, valid_frames: Any) -> Any:
+        shapes.add(spectrogram.shape)  # traced once for each shape
+        is_valid = jax.numpy.arange(spectrogram.shape[-1]) < valid_frames[:, None, None]
+        return jax.numpy.where(is_valid, spectrogram, 0).sum((1, 2))
+
+    step = jax.jit(sums)
+    for infinite in (False, True):
+        for over, rows in ((None, None), (sharding, 4)):
+            with (
+                forebay.Loader(utterances, **given, infinite=infinite) as plain,
+                forebay.Loader(utterances, **given, infinite=infinite) as loader,
+            ):
+                found = []
+                for expected, batch in zip(
+                    islice(plain, 40), islice(batches(loader, over, pad_to=rows), 40), strict=True
+                ):
+                    n = len(expected["index"])
+                    found += expected["index"].tolist()
+                    for name, values in narrow(expected).items():
+                        assert (np.asarray(batch[name])[:n] == values).all()
+                    of_rows = np.asarray(step(batch["spectrogram"], batch["valid_frames"]))
+                    frames = [
+                        row[:, :m] for row, m in zip(expected["spectrogram"], expected["valid_frames"], strict=True)
+                    ]
+                    assert np.allclose(of_rows[:n], [row.sum() for row in frames], rtol=1e-4)
+                    assert (of_rows[n:] == 0).all()
+                if not infinite:
+                    assert sorted(found) == [*range(60)]
+    lengths = {shape[-1] for shape in shapes}
+    assert len(shapes) <= 4 * len(lengths), "rows of 1 to 4"
+    with (
+        forebay.Loader(utterances, **given, infinite=True) as loader,
+        pytest.raises(
+            forebay.ConfigError, match=r"a batch has [13] rows, and the devices .* 2 equal shares; give pad_to"
+        ),
+    ):
+        for _ in islice(batches(loader, sharding), 40):
+            pass
 
 
 def test_targets_and_columns(fields_shard: Path) -> None:

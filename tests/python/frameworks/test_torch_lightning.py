@@ -16,6 +16,7 @@ import documents
 import forebay
 from forebay import ForebayError, cache
 from recordings import SMALL, TINY
+from utterances import UTTERANCES
 
 torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning.pytorch")
@@ -45,14 +46,18 @@ def items() -> cache.DataLoader:
 class Data:
     """The files, and loaders of them."""
 
-    def __init__(self, shards: list[Path], parquets: Path) -> None:
-        self.shards, self.parquets = shards, parquets
+    def __init__(self, shards: list[Path], parquets: Path, table: Path) -> None:
+        self.shards, self.parquets, self.table = shards, parquets, table
 
     def audio(self, **parameters: Any) -> Any:
         return partial(forebay.Loader, self.shards, **{**SMALL, **parameters})
 
     def finite(self, **parameters: Any) -> Any:
         return self.audio(infinite=False, **parameters)
+
+    def utterances(self, **parameters: Any) -> Any:
+        """Whole recordings in batches by duration, whose shapes differ."""
+        return partial(forebay.Loader, self.table, **{**UTTERANCES, **parameters})
 
     def tokens(self, **parameters: Any) -> Any:
         return partial(documents.loader, self.parquets, seed=2, **parameters)
@@ -62,8 +67,8 @@ class Data:
 
 
 @pytest.fixture
-def data(tiny_shards: list[Path], parquets: Path) -> Data:
-    return Data(tiny_shards, parquets)
+def data(tiny_shards: list[Path], parquets: Path, utterances: Path) -> Data:
+    return Data(tiny_shards, parquets, utterances)
 
 
 def combined(mode: str, *loaders: Any) -> Any:
@@ -115,6 +120,8 @@ SCENES: dict[str, tuple[Callable[[Data], Any], dict[str, Any]]] = {
         lambda data: data.tokens(infinite=False, batch_size=12),
         {"max_epochs": 2, "reload_dataloaders_every_n_epochs": 1},
     ),
+    "utterances": (lambda data: data.utterances(infinite=False), {"max_epochs": 2}),
+    "utterances, infinite": (lambda data: data.utterances(), {"max_steps": 24}),
     "dataset": (lambda _: items(), {"max_epochs": 3}),
     "finite and infinite": (lambda data: {"a": data.finite(), "b": data.audio(seed=7)}, {"max_steps": 24}),
     "finite and infinite, limited": (

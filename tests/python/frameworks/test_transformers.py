@@ -127,11 +127,17 @@ class TestResume:
             {**FINITE, "save_strategy": "epoch"},
             {**INFINITE, "gradient_accumulation_steps": 3, "max_steps": 8, "save_steps": 3},
             {"tokens": True, "loader": {"infinite": False, "batch_size": 64}, "max_steps": 16, "save_steps": 4},
+            {"utterances": True, "loader": {"infinite": False}, "num_train_epochs": 2, "save_steps": 4},
+            {"utterances": True, "max_steps": 16, "save_steps": 4},
         ],
-        ids=["accumulation", "epochs", "infinite", "tokens"],
+        ids=["accumulation", "epochs", "infinite", "tokens", "utterances", "infinite-utterances"],
     )
-    def test_from_every_checkpoint(self, mixed_folder: Path, tmp_path: Path, scene: dict[str, Any]) -> None:
+    def test_from_every_checkpoint(
+        self, mixed_folder: Path, utterances: Path, tmp_path: Path, scene: dict[str, Any]
+    ) -> None:
         """Also at the end of a pass, and of the run."""
+        if scene.get("utterances"):
+            mixed_folder = utterances
         whole = run(mixed_folder, tmp_path, **scene)
         expected = taken(tmp_path)
         for checkpoint in checkpoints(tmp_path):

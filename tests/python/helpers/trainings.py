@@ -21,6 +21,7 @@ import forebay
 from forebay.torch import rank_and_world_size
 from forebay.transformers import Trainer
 from recordings import TINY
+from utterances import UTTERANCES
 
 STEPS = 7
 """Between checkpoints."""
@@ -39,6 +40,19 @@ class Net(nn.Module):  # type: ignore[misc]
             self.taken.append(index.tolist())
         logits = self.layer(spectrogram)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits, "rows": index}
+
+
+class Utterances(Net):
+    """A layer over the mean of the valid frames of whole recordings; keeps the row numbers as `Net` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 4))
+
+    def forward(self, spectrogram: Any, valid_frames: Any, index: Any, labels: Any) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        is_valid = torch.arange(spectrogram.shape[-1]) < valid_frames[:, None]
+        means = (spectrogram * is_valid[:, None]).sum(-1) / valid_frames[:, None]
+        return super().forward(means, index, labels % 4)
 
 
 class Words(GPT2LMHeadModel):  # type: ignore[misc]
@@ -63,8 +77,10 @@ def encode(text: str) -> list[int]:
     return list(text.encode())
 
 
-def make_loader(folder: str | Path, tokens: bool = False, **parameters: Any) -> Any:
-    """Of the shards in a folder, such as `mixed_folder`."""
+def make_loader(folder: str | Path, tokens: bool = False, utterances: bool = False, **parameters: Any) -> Any:
+    """Of the shards in a folder, such as `mixed_folder`; of utterances, of their table."""
+    if utterances:
+        return forebay.Loader(folder, **{**UTTERANCES, "n_streams": 2, **parameters})
     if tokens:
         sizes: dict[str, Any] = {"batch_size": 4, "seq_len": 63, "buffer_size": 20, "bos_id": 256}
         return forebay.TokenLoader(folder, encode, **{**sizes, "seed": 3, "n_streams": 2, **parameters})
@@ -97,6 +113,7 @@ def run(
     output: str | Path,
     *,
     tokens: bool = False,
+    utterances: bool = False,
     loader: dict[str, Any] | None = None,
     resume: str | bool | None = None,
     kill_at: int | None = None,
@@ -106,9 +123,9 @@ def run(
     """One training; its batches are in `output` in the file `name`-`rank`.json, if it comes to its end."""
     args = arguments(output, **changes)
     torch.manual_seed(0)
-    model = Words() if tokens else Net()
+    model = Words() if tokens else Utterances() if utterances else Net()
     ranks = rank_and_world_size()
-    with make_loader(folder, tokens, **{**ranks, **(loader or {})}) as batches:
+    with make_loader(folder, tokens, utterances, **{**ranks, **(loader or {})}) as batches:
         path = Path(output, f"{name}-{ranks['rank']}.json")
         trainer = Trainer(model, args, train_dataset=batches, callbacks=[Tap(path, model.taken, kill_at)])
         trainer.train(resume_from_checkpoint=resume)

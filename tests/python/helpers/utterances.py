@@ -7,10 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from forebay.batching import Buckets
+from forebay.crops import Whole
 from paths import DATA
+from recordings import SMALL
 from windows import noise, wav
 
 RATE = 16_000
+
+UTTERANCES: dict[str, Any] = {
+    **{name: value for name, value in SMALL.items() if name not in ("clip_seconds", "batch_size")},
+    "crop": Whole(),
+    "batching": Buckets(0.4, num_buckets=3, pad_to="bucket"),
+}
+"""Loader parameters for the 60 rows of the fixture `utterances`: batches by duration, some 15 a pass."""
 
 
 def write_utterances(
