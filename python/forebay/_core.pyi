@@ -488,7 +488,10 @@ class Loader(LoaderBase[NDArray[Any]]):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """The rows that are not read because of their length: `too_short`, `too_long` and `too_many_tokens`."""
+        """The rows that are not read because of their length: `too_short`, `too_long`, and `too_many_tokens`.
+
+        `too_many_per_second` are those with too many tokens for their seconds.
+        """
 
     @property
     def buckets(self) -> list[dict[str, float]] | None:

@@ -200,7 +200,8 @@ def icefall(
 
     Utterances of 1 to 20 s with the pieces of their text by `tokenizer`, a SentencePiece `.model`; `max_duration`
     seconds in a batch, in 30 buckets. `noise`: recordings such as MUSAN's. icefall has each utterance at each speed in
-    an epoch; here one speed is drawn for each. It also leaves out utterances with fewer frames than pieces.
+    an epoch; here one speed is drawn for each. Utterances with more than 25 pieces a second are left out: icefall
+    leaves out those with more pieces than frames behind its subsampling by 4.
 
     Source: icefall on GitHub (k2-fsa/icefall, egs/librispeech/ASR: tdnn_lstm_ctc/asr_datamodule.py), and lhotse's
     transforms.
@@ -210,7 +211,7 @@ def icefall(
         crop=Whole(min_seconds=1.0, max_seconds=20.0),
         batching=Buckets(max_duration),
         features="icefall",
-        targets={"tokens": Tokens(text, tokenizer)},
+        targets={"tokens": Tokens(text, tokenizer, max_per_second=25.0)},
         augment=[
             Speed((0.9, 1.0, 1.1)),
             *noises,

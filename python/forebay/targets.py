@@ -172,8 +172,11 @@ class Tokens(_ColumnPart):
     Rows are filled with `pad`, on their `side`. A row with more than `max_tokens`, prefix and suffix included, is left
     out, which `loader.left_out` counts: all texts are encoded once when the loader is made. With `on_long="cut"` the
     end of its text is cut off. Without `max_tokens` a row may have 4096, and one with more is a bad record
-    (`too_large`). `dropout` is the probability with which each merge of two parts is left out (BPE dropout), by the
-    row's random bits; a draw that exceeds `max_tokens` is encoded without.
+    (`too_large`). With `crops.Whole`, a row with more than `max_per_second` tokens for each second of audio, as it is
+    played fastest, is left out, too: a CTC loss over fewer frames than tokens is infinite.
+
+    `dropout` is the probability with which each merge of two parts is left out (BPE dropout), by the row's random
+    bits; a draw that exceeds `max_tokens` is encoded without.
 
     With `starts` and `ends`, columns with lists of seconds from the start of the row, `column` has a list of the texts
     of segments. Those within the clip are encoded one after the other; with `timestamps=0.02`, each between the tokens
@@ -194,6 +197,7 @@ class Tokens(_ColumnPart):
     pad: int = 0
     side: Literal["right", "left"] = "right"
     max_tokens: int | None = None
+    max_per_second: float | None = None
     on_long: Literal["skip", "cut"] = "skip"
     null: Literal["error", "empty"] = "error"
 
@@ -226,7 +230,7 @@ class Characters(_ColumnPart):
     last, as VITS does. Text is not normalised. A character that begins no entry raises `ConfigError` with its row, or
     is left out with `unknown="ignore"`.
 
-    `pad`, `side`, `max_tokens`, `on_long` and `null` as in `Tokens`.
+    `pad`, `side`, `max_tokens`, `max_per_second`, `on_long` and `null` as in `Tokens`.
     """
 
     vocabulary: Sequence[str] | Mapping[str, int] | PathLike[str]
@@ -238,6 +242,7 @@ class Characters(_ColumnPart):
     pad: int = 0
     side: Literal["right", "left"] = "right"
     max_tokens: int | None = None
+    max_per_second: float | None = None
     on_long: Literal["skip", "cut"] = "skip"
     null: Literal["error", "empty"] = "error"
 

@@ -127,13 +127,14 @@ impl LoaderConfig {
         Ok(object.plan.clone())
     }
 
-    /// The rule for clips, and the features of its clips.
-    ///
-    /// # Errors
-    /// As [`Features::of_length`].
     /// What is said of whole recordings, if clips are.
     pub fn whole(&self) -> Option<&WholeConfig> {
         self.crop.as_ref().and_then(|object| object.rule.whole())
+    }
+
+    /// The most by which augmentation speeds a recording up.
+    pub fn fastest(&self) -> f64 {
+        if let AugmentObject::Steps { augment, .. } = &self.augment { augment.fastest() } else { 1.0 }
     }
 
     /// The buckets of rows with these seconds, as they are known; also sets what `audio` needs to know of
@@ -206,6 +207,25 @@ impl LoaderConfig {
             .zip(budget.max_tokens)
             .map(|((target, _), most)| (target.name.clone(), most));
         Ok(Some(Arc::new(buckets)))
+    }
+
+    /// The problem with a target that bounds the tokens for a second of audio.
+    fn rate_problem(&self) -> Option<String> {
+        let bounded = |target: &TargetConfig| {
+            let TargetForm::Tokens(rule) = &target.form else { return None };
+            rule.most_per_second.map(|most| (most, rule.is_random()))
+        };
+        let (most, is_random) = self.targets.iter().flatten().find_map(bounded)?;
+        if is_random {
+            return Some(format!(
+                "max_per_second is {most:?}, and dropout changes the number of tokens; leave one of them out"
+            ));
+        }
+        self.whole().is_none().then(|| {
+            format!(
+                "max_per_second is {most:?}, and clips have one length; give crop=Whole(), or leave it out"
+            )
+        })
     }
 
     /// The target whose tokens bound batches, if they do.
@@ -566,6 +586,7 @@ impl LoaderConfig {
             );
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
+        problems.extend(self.rate_problem());
         let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
         if sampled.weighs() && is_windows {
             problems.push(

@@ -285,15 +285,16 @@ impl Loader {
         padding_dict(py, &totals).map(Some)
     }
 
-    /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`,
-    /// and `too_many_tokens`, by `max_tokens` of a target.
+    /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`;
+    /// `too_many_tokens` and `too_many_per_second`, by `max_tokens` and `max_per_second` of a target.
     #[getter]
     fn left_out<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let LeftOut { too_short, too_long, too_many_tokens } = self.left_out;
+        let LeftOut { too_short, too_long, too_many_tokens, too_many_per_second } = self.left_out;
         let dict = PyDict::new(py);
         dict.set_item("too_short", too_short)?;
         dict.set_item("too_long", too_long)?;
         dict.set_item("too_many_tokens", too_many_tokens)?;
+        dict.set_item("too_many_per_second", too_many_per_second)?;
         Ok(dict)
     }
 

@@ -14,6 +14,7 @@ mod augment;
 mod fair_lock;
 mod features;
 mod recipe_fields;
+mod rows_by_length;
 mod opened_source;
 mod owned_object;
 mod batches;

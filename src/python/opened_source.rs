@@ -3,20 +3,19 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{engine_handle::counted, state::Partnering};
+use super::{
+    rows_by_length::{LengthFilter, open_with_durations, tell_of_left_out},
+    state::Partnering,
+};
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{AugmentObject, Background, CropConfig, Origin, Sources, WholeConfig},
+    config::{AugmentObject, Background, CropConfig, Origin, Sources},
     contract::Source,
     fields::Value,
     order::WeightedRows,
-    sampling::{
-        Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, is_length, numbers, within_tokens,
-    },
+    sampling::{Chosen, ClassCounts, LeftOut, RowSeconds, SameClass},
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo},
-    targets::{
-        Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, TargetForm, joined_names, token_counts,
-    },
+    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
     transform::augment::{Kind, MixTargets},
 };
@@ -69,53 +68,12 @@ impl OpenedSource {
         if config.targets.is_some() {
             options.label_column = ColumnChoice::Nothing;
         }
-        let mut source = config.arrow_files.open(&options)?;
-        let duration = duration_column(config, &mut source, options)?;
-        let (mut seconds, mut tokens, mut left_out) = (None, None, LeftOut::default());
-        let counted = config.counted_target()?;
-        let of_length = |mut rows: Option<Arc<[u64]>>| {
-            for target in config.targets.iter().flatten() {
-                let TargetForm::Tokens(rule) = &target.form else { continue };
-                let is_counted = counted.is_some_and(|(counted, _)| counted.name == target.name);
-                if !rule.leaves_out() && !is_counted {
-                    continue;
-                }
-                let mut counts = token_counts(&source, &target.column, rule)?;
-                if rule.leaves_out() {
-                    let (within, n) = within_tokens(&source, rows, (target, rule), &counts)?;
-                    rows = within;
-                    left_out.too_many_tokens += n;
-                }
-                if is_counted {
-                    if rule.cuts {
-                        let most = rule.most_tokens() as u32;
-                        counts.iter_mut().for_each(|count| *count = most.min(*count));
-                    }
-                    tokens = Some(counts);
-                }
-            }
-            let Some(WholeConfig { duration: named, min_seconds, max_seconds, rule }) = config.whole() else {
-                return Ok(rows);
-            };
-            let limits = LengthLimits {
-                // Features make no frame of less.
-                min_seconds: min_seconds.max(least_seconds),
-                max_seconds: *max_seconds,
-                cuts: rule.cuts_at.is_some(),
-            };
-            let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
-            let durations =
-                durations.filter(|all| named.is_some() || all.iter().any(|&seconds| is_length(seconds)));
-            if durations.as_ref().is_some_and(|all| !all.iter().any(|&seconds| is_length(seconds))) {
-                let message = "the column that duration names has no number above 0, must have seconds";
-                return Err(Error::new(ErrorKind::Config, message));
-            }
-            let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
-            (left_out.too_short, left_out.too_long) = (found.left_out.too_short, found.left_out.too_long);
-            Ok(found.rows().cloned())
-        };
+        let (source, duration) = open_with_durations(config, &options)?;
+        let mut lengths = LengthFilter::default();
+        let of_length = |rows| lengths.apply(rows, config, (&source, duration.as_deref()), least_seconds);
         let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;
         let Chosen { rows, weights, classes } = sampled;
+        let LengthFilter { seconds, tokens, left_out } = lengths;
         tell_of_left_out(left_out, config, least_seconds);
         source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
@@ -135,59 +93,6 @@ impl OpenedSource {
     pub fn class_names(&self) -> ClassNamesOf {
         let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
         self.outputs.targets().filter_map(names).collect()
-    }
-}
-
-/// The column of the seconds of whole recordings: the one that is named, else `duration`, if it has numbers
-/// and rows have no start and end. The source is opened again to read it, as `options` say.
-fn duration_column(
-    config: &LoaderConfig,
-    source: &mut Recordings,
-    mut options: ArrowOptions,
-) -> Result<Option<String>, Error> {
-    const USUAL: &str = "duration";
-    let Some(whole) = config.whole() else { return Ok(None) };
-    if whole.duration.is_some() {
-        return Ok(whole.duration.clone());
-    }
-    let is_number = |content: &str| ["float", "int", "uint"].iter().any(|kind| content.starts_with(kind));
-    let schema = &source.contents().schema;
-    let is_there = schema.iter().any(|column| column.name == USUAL && is_number(&column.content));
-    if !is_there || source.n_rows() > 0 && source.stated_seconds(0).is_some() {
-        return Ok(None);
-    }
-    if !options.columns.iter().any(|name| name == USUAL) {
-        options.columns.push(USUAL.to_owned());
-        match config.arrow_files.open(&options) {
-            Ok(again) => *source = again,
-            // Another source of a mixture may lack it.
-            Err(error) if error.kind == ErrorKind::Schema => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Some(USUAL.to_owned()))
-}
-
-/// Logs how many rows are left out.
-fn tell_of_left_out(left_out: LeftOut, config: &LoaderConfig, least_seconds: f64) {
-    let LeftOut { too_short, too_long, too_many_tokens } = left_out;
-    if let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole()
-        && too_short + too_long > 0
-    {
-        log::warn!(
-            "{} left out: {too_short} shorter than {}, {too_long} longer than max_seconds={max_seconds:?}",
-            counted(too_short + too_long, "row"),
-            match least_seconds > *min_seconds {
-                true => format!("the {least_seconds:?} s of which the features make a frame"),
-                false => format!("min_seconds={min_seconds:?}"),
-            }
-        );
-    }
-    if too_many_tokens > 0 {
-        log::warn!(
-            "{} left out, whose text has more than max_tokens tokens",
-            counted(too_many_tokens, "row")
-        );
     }
 }
 

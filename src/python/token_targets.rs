@@ -97,7 +97,17 @@ fn rule(given: &mut RecipeFields<'_>, encoder: TextEncoder, fingerprint: u64) ->
         pads_left: given.one_of("side", &["right", "left"])? == 1,
         most: given.count("max_tokens", MOST_TOKENS)?.map(|most| most as u64),
         cuts: given.one_of("on_long", &["skip", "cut"])? == 1,
+        most_per_second: per_second(given)?,
     })
+}
+
+/// The most tokens for a second of audio.
+fn per_second(given: &mut RecipeFields<'_>) -> PyResult<Option<f64>> {
+    let most: Option<f64> = given.get("max_per_second")?;
+    if let Some(most) = most.filter(|most| !(*most > 0.0 && most.is_finite())) {
+        given.problems.push(format!("max_per_second is {most:?}, must be above 0"));
+    }
+    Ok(most)
 }
 
 /// The tokenizer: the path of its file, or a dict of the path, and what a rank file lacks.

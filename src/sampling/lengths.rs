@@ -25,6 +25,8 @@ pub struct LeftOut {
     pub too_long: u64,
     /// Rows whose text has too many tokens.
     pub too_many_tokens: u64,
+    /// Rows whose text has too many tokens for their seconds.
+    pub too_many_per_second: u64,
 }
 
 /// Those of `rows` whose text has no more tokens than `rule` allows, and how many are left out; `None`: of
@@ -54,6 +56,41 @@ pub fn within_tokens(
     }
     let n_left_out = n_before - rows.len() as u64;
     Ok((Some(rows), n_left_out))
+}
+
+/// Those of `rows` whose text has no more tokens for a second than `most`, and how many are left out; `None`:
+/// of all. `tokens` are those of all rows of the source, and `fastest` is the speed at which rows are played.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if none is left.
+pub fn within_tokens_per_second(
+    rows: Option<Arc<[u64]>>,
+    (target, most): (&str, f64),
+    tokens: &[u32],
+    (seconds, fastest): (&RowSeconds, f64),
+) -> Result<(Option<Arc<[u64]>>, u64)> {
+    let seconds = seconds.of_rows(rows.as_deref());
+    let row = |at: usize| rows.as_ref().map_or(at as u64, |rows| rows[at]);
+    // Lengths are rounded.
+    let most_per_second = most * (1.0 + f64::from(f32::EPSILON)) / fastest;
+    let exceeds = |at: usize| {
+        let n = tokens.get(row(at) as usize).copied().unwrap_or(0);
+        // A bad record has NaN, and is told of in its turn.
+        f64::from(n) > most_per_second * f64::from(seconds[at])
+    };
+    let n_left_out = (0..seconds.len()).filter(|&at| exceeds(at)).count();
+    if n_left_out == 0 {
+        return Ok((rows, 0));
+    }
+    if n_left_out == seconds.len() {
+        let message = format!(
+            "no row is left: the text of each has more than max_per_second={most:?} tokens of target {target:?} for a second"
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let mut within = fallible_alloc::with_room(seconds.len() - n_left_out)?;
+    within.extend((0..seconds.len()).filter(|&at| !exceeds(at)).map(row));
+    Ok((Some(within.into()), n_left_out as u64))
 }
 
 /// Rows and their seconds.

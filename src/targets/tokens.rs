@@ -40,6 +40,8 @@ pub struct TokensRule {
     pub most: Option<u64>,
     /// Whether longer rows are cut; otherwise they are left out.
     pub cuts: bool,
+    /// The most tokens for a second of audio, of a row that is not left out.
+    pub most_per_second: Option<f64>,
 }
 
 impl fmt::Debug for TokensRule {
@@ -53,7 +55,7 @@ impl PartialEq for TokensRule {
         let known = |rule: &Self| {
             (rule.fingerprint, rule.times.clone(), rule.pad, rule.pads_left, rule.most, rule.cuts)
         };
-        known(self) == known(other)
+        known(self) == known(other) && self.most_per_second == other.most_per_second
     }
 }
 
@@ -79,6 +81,11 @@ impl TokensRule {
     /// Whether rows with more tokens are left out before they are drawn.
     pub fn leaves_out(&self) -> bool {
         self.most.is_some() && !self.cuts
+    }
+
+    /// The tokens of a row of whose text so many are made.
+    pub fn tokens_of(&self, n: u32) -> u32 {
+        if self.cuts { n.min(u32::try_from(self.most_tokens()).unwrap_or(u32::MAX)) } else { n }
     }
 
     /// The ids of a row's value. With a `seed` merges are left out at random, unless there are too many

@@ -62,7 +62,7 @@ def test_batches_by_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     options = ["--buckets", "1.0", "--num-buckets", "3", "--max-seconds", "0.45", "--duration", "duration"]
     assert cli.main(["inspect", path, *options, "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)["batches"]
-    assert told["left_out"] == {"too_short": 0, "too_long": 4, "too_many_tokens": 0}
+    assert told["left_out"] == {"too_short": 0, "too_long": 4, "too_many_tokens": 0, "too_many_per_second": 0}
     assert told["rows"] == sum(bucket["rows"] for bucket in told["buckets"]) == 36
     assert told["padding"]["batches"] == sum(bucket["batches"] for bucket in told["buckets"])
     assert cli.main(["inspect", path, *options]) == 0

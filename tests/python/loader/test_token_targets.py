@@ -131,7 +131,7 @@ def test_rows_with_too_many_tokens_are_left_out(table: Path, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "forebay"):
         loader = forebay.Loader(table, **GIVEN, targets={"tokens": Tokens("text", JSON, max_tokens=limit)})
         assert rows_of(list(loader)) == kept
-    assert loader.left_out == {"too_short": 0, "too_long": 0, "too_many_tokens": len(TEXTS) - len(kept)}
+    assert loader.left_out["too_many_tokens"] == sum(loader.left_out.values()) == len(TEXTS) - len(kept)
     assert f"{len(TEXTS) - len(kept)} rows left out" in caplog.text
     # With the limits of lengths, and rows that are chosen.
     both = {"tokens": Tokens("text", JSON, max_tokens=limit)}
@@ -141,6 +141,56 @@ def test_rows_with_too_many_tokens_are_left_out(table: Path, caplog: pytest.LogC
     few = sampling.Subset(rows=[0, 3])
     with pytest.raises(ConfigError, match="no row is left: the text of each has more than max_tokens=1"):
         forebay.Loader(table, **GIVEN, targets={"t": Tokens("text", JSON, prefix=[1], max_tokens=1)}, sampling=few)
+
+
+def test_rows_with_too_many_tokens_for_their_seconds_are_left_out(
+    table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {key: value for key, value in GIVEN.items() if key not in ("clip_seconds", "augment", "batch_size")}
+    usual = {row: len(ids) for row, ids in rows_of(passed(table, Tokens("text", JSON))).items()}
+
+    def opened(target: Any, most: float = 30.0, **changed: Any) -> forebay.Loader:
+        crop = crops.Whole(max_seconds=most)
+        return forebay.Loader(table, **{**given, "crop": crop, "targets": {"tokens": target}, **changed})
+
+    fastest = 1.25
+    steps = [augment.Speed((0.8, fastest))]
+    scenes: list[tuple[Tokens, dict[int, int], float, dict[str, Any]]] = [
+        (Tokens("text", JSON, max_per_second=20), usual, 1.0, {"augment": False}),
+        (Tokens("text", JSON, max_per_second=20), usual, fastest, {"augment": steps}),
+        (
+            Tokens("text", JSON, max_per_second=6, max_tokens=4, on_long="cut"),
+            {row: min(n, 4) for row, n in usual.items()},
+            1.0,
+            {"augment": False, "batching": Buckets(4.0, num_buckets=2, max_tokens=50)},
+        ),
+    ]
+    for target, n, factor, changed in scenes:
+        limit = target.max_per_second or 0
+        kept = {row for row in n if n[row] * factor <= limit * SECONDS[row]}
+        assert 0 < len(kept) < len(TEXTS), "the limit is for some"
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "forebay"):
+            loader = opened(target, **changed)
+        assert set(rows_of(list(loader))) == kept
+        assert loader.left_out["too_many_per_second"] == len(TEXTS) - len(kept) == sum(loader.left_out.values())
+        assert "whose text has more than max_per_second tokens" in caplog.text
+    # With the other limits, each row counts once.
+    loader = opened(Tokens("text", JSON, max_per_second=20, max_tokens=9), 0.55, augment=False)
+    left = [row for row in range(len(TEXTS)) if usual[row] <= 9 and SECONDS[row] <= 0.55]
+    kept = {row for row in left if usual[row] <= 20 * SECONDS[row]}
+    assert set(rows_of(list(loader))) == kept
+    assert loader.left_out["too_many_per_second"] == len(left) - len(kept)
+
+    for wrong in (0, -1.0, "3"):
+        with pytest.raises((ConfigError, TypeError), match="max_per_second"):
+            Tokens("text", JSON, max_per_second=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"no row is left: the text of each has more than max_per_second=0\.1"):
+        opened(Tokens("text", JSON, prefix=[1], max_per_second=0.1))
+    with pytest.raises(ConfigError, match="clips have one length; give crop=Whole"):
+        passed(table, Tokens("text", JSON, max_per_second=25))
+    with pytest.raises(ConfigError, match="dropout changes the number of tokens"):
+        opened(Tokens("text", JSON, max_per_second=25, dropout=0.1))
 
 
 def test_a_row_beyond_the_usual_limit_is_bad(tmp_path: Path) -> None:

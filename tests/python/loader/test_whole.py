@@ -83,7 +83,7 @@ def test_spectrograms_are_padded_with_silence_or_a_value(table: Path) -> None:
 def test_rows_outside_the_limits_are_left_out(table: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "forebay"):
         loader = forebay.Loader(table, crop=crops.Whole(min_seconds=0.3, max_seconds=1.9), features=WAVEFORM, **GIVEN)
-    assert loader.left_out == {"too_short": 2, "too_long": 1, "too_many_tokens": 0}
+    assert loader.left_out == {"too_short": 2, "too_long": 1, "too_many_tokens": 0, "too_many_per_second": 0}
     assert "3 rows left out: 2 shorter than min_seconds=0.3, 1 longer than max_seconds=1.9" in caplog.text
     rows = [row for batch in loader for row in batch["index"]]
     assert rows == [row for row, seconds in enumerate(SECONDS) if 0.3 <= seconds <= 1.9]
@@ -93,7 +93,7 @@ def test_rows_outside_the_limits_are_left_out(table: Path, caplog: pytest.LogCap
 
 def test_long_recordings_are_cut_if_asked(table: Path) -> None:
     loader = forebay.Loader(table, crop=crops.Whole(max_seconds=1.0, on_long="cut"), features=WAVEFORM, **GIVEN)
-    assert loader.left_out == {"too_short": 0, "too_long": 0, "too_many_tokens": 0}
+    assert loader.left_out == {"too_short": 0, "too_long": 0, "too_many_tokens": 0, "too_many_per_second": 0}
     for batch in loader:
         for row, waveform, n in zip(batch["index"], batch["waveform"], batch["valid_samples"], strict=True):
             assert n == min(RATE, round(SECONDS[row] * RATE))
@@ -116,7 +116,7 @@ def test_a_column_says_the_lengths(tmp_path: Path) -> None:
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     crop = crops.Whole(min_seconds=0.15, duration="duration")
     loader = forebay.Loader(table, crop=crop, features=WAVEFORM, **GIVEN)
-    assert loader.left_out == {"too_short": 1, "too_long": 0, "too_many_tokens": 0}
+    assert loader.left_out == {"too_short": 1, "too_long": 0, "too_many_tokens": 0, "too_many_per_second": 0}
     assert loader.stats()["files"]["opened"] == 3
     assert [row for batch in loader for row in batch["index"]] == [0, 1, 2, 3, 5, 6, 7, 9]
     (error,) = loader.errors()
