@@ -36,7 +36,7 @@ MODULES = {
 """The public modules, in the order of their pages."""
 
 ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "rows"}
-"""The classes whose parameters are a table in `src/config`, by its name; that of `Loader` is in docs/parameters.md."""
+"""The classes whose parameters are a table in `crates/loader/src/config`, by its name; that of `Loader` is in docs/parameters.md."""
 WIDTH = 84
 """Characters of a line of a long signature."""
 MANY = 14
@@ -103,7 +103,7 @@ def described(node: _Definition, level: int) -> Iterator[str]:
 
 
 def parameters(node: ast.ClassDef) -> Iterator[str]:
-    """The parameters of a class of the core: for `Loader` the tables of the page, else those of `src/config`."""
+    """The parameters of a class of the core: for `Loader` the tables of the page, else those of `crates/loader/src/config`."""
     if not any(ast.unparse(base).startswith(("LoaderBase", "_AudioDataset")) for base in node.bases):
         return
     if node.name == "Loader":
@@ -112,7 +112,7 @@ def parameters(node: ast.ClassDef) -> Iterator[str]:
         yield "The page [Parameters](../parameters.md) says more about some of them."
         yield re.sub(r"^### ", "#### ", tables.strip(), flags=re.MULTILINE)
     elif node.name in ROWS:
-        source = (ROOT / f"src/config/{ROWS[node.name]}.rs").read_text()
+        source = (ROOT / f"crates/loader/src/config/{ROWS[node.name]}.rs").read_text()
         table = source.partition(f'as "{node.name}" {{')[2].partition("\n        } }")[0]
         row = re.compile(r"((?: +/// .*\n)+) +(\w+): \w+(?: = ([^,;]+))?,")
         entries = [

@@ -16,37 +16,21 @@
 //! and any timing. A bad record does not change the position of another. A finite pass delivers each row once
 //! or reports it. The configuration bounds the memory. `docs/design.md` describes how.
 
-// In the order in which data flows.
-pub mod config;
-pub mod memory;
-pub mod report;
-pub mod targets;
-pub mod sampling;
-pub mod decode;
-pub mod batch;
-pub mod tasks;
-pub mod access;
-pub mod state;
-#[cfg(test)]
-#[path = "../tests/hostile_common/fuzzed.rs"]
-mod fuzzed;
-#[cfg(any(test, fuzzing))]
-#[path = "../tests/hostile_common/in_memory.rs"]
-mod in_memory;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(all(feature = "python", target_os = "linux"))]
 mod allocator;
 
-pub use config::LoaderConfig;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
-use forebay_base::{cancel, fallible_alloc, float_mode, sync};
 #[cfg(feature = "python")]
-use forebay_base::{catch_panic, fork_lock, parallel};
+use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, parallel, sync};
 pub use forebay_cache::{self as cache, dataset};
 pub use forebay_dsp as transform;
 pub use forebay_engine::{contract, engine, fields, order, shuffle};
+#[cfg(fuzzing)]
+pub use forebay_loader::fuzz;
+pub use forebay_loader::{
+    LoaderConfig, access, batch, config, decode, memory, report, sampling, state, targets, tasks,
+};
 pub use forebay_source as source;
 pub use forebay_text::pack;

@@ -26,8 +26,9 @@ use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     access::{Access, Clip, closed},
     batch::{RowCollate, SpareBuffers},
-    config::{AccessConfig, MAX_BATCH_BYTES, access::access_parameters, shown},
+    config::{AccessConfig, MAX_BATCH_BYTES},
     contract::{BatchSlot, Collate},
+    error::shown,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field, Row, Value},
     fork_lock,
@@ -36,12 +37,12 @@ use crate::{
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
 
-access_parameters!(arguments);
+forebay_loader::access_parameters!(arguments);
 
 /// The most rows of a batch, as of a loader.
 const MOST_ROWS: usize = 1 << 20;
 
-#[doc = access_parameters!(signature)]
+#[doc = forebay_loader::access_parameters!(signature)]
 /// Random access to recordings: rows by number, batches of any rows, crops at any time.
 ///
 /// `len(dataset)`, `dataset[i]` (a dict of fields, without the axis of the batch) and `get_batch(indices)` (a
@@ -54,7 +55,7 @@ const MOST_ROWS: usize = 1 << 20;
 ///
 /// Parameters
 /// ----------
-#[doc = access_parameters!(entries)]
+#[doc = forebay_loader::access_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError

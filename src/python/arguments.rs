@@ -18,7 +18,7 @@ use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{
-        AccessConfig, Count, Names, Opaque, Parameter, ParameterTable, RowConfig, TokenConfig, table::nearest,
+        AccessConfig, Count, Names, Opaque, Parameter, ParameterTable, RowConfig, TokenConfig, nearest,
     },
     engine::MaxErrors,
     error::shown,
@@ -111,7 +111,7 @@ macro_rules! signature {
             $class, "(",
             $(
                 $($star, ", ",)? stringify!($name),
-                $("=", $crate::config::table::python_literal!($default),)? ", ",
+                $("=", ::forebay_loader::python_literal!($default),)? ", ",
             )+
             ")\n--\n"
         )
@@ -125,7 +125,7 @@ macro_rules! entries {
         [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
     })+) => {
         concat!($(
-            stringify!($name), " : ", $crate::config::table::kind_text!(docs $kind), "\n",
+            stringify!($name), " : ", ::forebay_loader::kind_text!(docs $kind), "\n",
             $("   ", $doc, "\n",)+
         )+)
     };

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::{RowConfig, rows::row_parameters},
+    config::RowConfig,
     dataset::{Length, id_type},
     engine::{Engine, Position},
     fields::Columns,
@@ -32,9 +32,9 @@ use crate::{
     tasks::{DatasetSource, DatasetTask, RowShare, SharedTask},
 };
 
-row_parameters!(arguments);
+forebay_loader::row_parameters!(arguments);
 
-#[doc = row_parameters!(signature)]
+#[doc = forebay_loader::row_parameters!(signature)]
 /// Loads batches of a dataset with prefetching threads, starting at any step.
 ///
 /// Iteration yields dicts of arrays by field. A field whose documents all have the same shape is stacked,
@@ -57,7 +57,7 @@ row_parameters!(arguments);
 ///
 /// Parameters
 /// ----------
-#[doc = row_parameters!(entries)]
+#[doc = forebay_loader::row_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError
@@ -266,7 +266,7 @@ struct IdentityInputs<'a> {
     text: &'a str,
 }
 
-row_parameters!(identity);
+forebay_loader::row_parameters!(identity);
 
 impl IdentityInputs<'_> {
     fn dataset(&self) -> Option<Value> {

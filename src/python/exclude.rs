@@ -1,7 +1,5 @@
 //! The values of `exclude`: row numbers, or a report of `forebay check`.
 
-use std::sync::Arc;
-
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
@@ -10,7 +8,7 @@ use pyo3::{
 use serde_json::{Value, json};
 
 use super::arguments::{Argument, ArgumentError, items, path};
-use crate::{Error, ErrorKind, Result, config::Exclude, error::shown, report, seed::mix, source::Shard};
+use crate::{config::Exclude, seed::mix};
 
 impl Argument for Exclude {
     const EXPECTED: &'static str = "the path of a report by `forebay check`, or a sequence of row numbers";
@@ -33,35 +31,6 @@ impl Argument for Exclude {
             Self::Rows(rows) => rows.into_bound_py_any(py),
             Self::Report(path) => path.into_bound_py_any(py),
         }
-    }
-}
-
-impl Exclude {
-    /// The excluded rows in ascending order, each once.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.
-    pub fn rows(&self, shards: &[Shard]) -> Result<Arc<[u64]>> {
-        let mut rows = match self {
-            Self::Report(path) => report::bad_rows(path, shards)?,
-            Self::Rows(rows) => {
-                let n_rows = shards.last().map_or(0, |shard| shard.first_row + shard.n_rows);
-                let known = |&row: &i64| {
-                    u64::try_from(row).ok().filter(|&row| row < n_rows).ok_or_else(|| {
-                        let message = format!(
-                            "exclude names row {}, must be 0 to {}",
-                            shown(row),
-                            n_rows.saturating_sub(1)
-                        );
-                        Error::new(ErrorKind::Config, message)
-                    })
-                };
-                rows.iter().map(known).collect::<Result<_>>()?
-            }
-        };
-        rows.sort_unstable();
-        rows.dedup();
-        Ok(rows.into())
     }
 }
 

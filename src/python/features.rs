@@ -206,12 +206,11 @@ impl PyFrontEnd {
     }
 }
 
-impl FeatureObject {
-    pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, ArgumentError> {
-        let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
-        let description = state::json(&object.call_method0("to_dict")?)?;
-        Ok(Self { description, plan })
-    }
+/// An object of `forebay.features`.
+pub fn read_features(object: &Bound<'_, PyAny>) -> Result<FeatureObject, ArgumentError> {
+    let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
+    let description = state::json(&object.call_method0("to_dict")?)?;
+    Ok(FeatureObject { description, plan })
 }
 
 impl Argument for Option<FeatureObject> {
@@ -233,7 +232,7 @@ impl Argument for Option<FeatureObject> {
             },
             Err(_) => given.clone(),
         };
-        FeatureObject::read(&object).map(Some)
+        read_features(&object).map(Some)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

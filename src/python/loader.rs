@@ -33,9 +33,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{Exclude, FeatureObject, OrderChoice, Sources, loader::loader_parameters, shown},
+    config::{Exclude, FeatureObject, OrderChoice, Sources},
     dtype::Dtype,
     engine::{Engine, closed, epoch_out_of_range},
+    error::shown,
     fields::{Columns, Dim, Field},
     order::{Batching, BucketTotals, Buckets, CutTotals},
     sampling::{Balance, ClassCounts, LeftOut, class_counts},
@@ -46,9 +47,9 @@ use crate::{
     transform::augment::Outcome,
 };
 
-loader_parameters!(arguments);
+forebay_loader::loader_parameters!(arguments);
 
-#[doc = loader_parameters!(signature)]
+#[doc = forebay_loader::loader_parameters!(signature)]
 /// Loads shuffled batches of features and labels of recordings: in a folder, a table, archives, or Arrow or
 /// Parquet shards.
 ///
@@ -64,7 +65,7 @@ loader_parameters!(arguments);
 ///
 /// Parameters
 /// ----------
-#[doc = loader_parameters!(entries)]
+#[doc = forebay_loader::loader_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError

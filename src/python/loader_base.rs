@@ -21,8 +21,8 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
-    config::shown,
     engine::{MAX_EPOCH, Position, epoch_out_of_range},
+    error::shown,
     state::Identity,
 };
 

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
-    config::loader::loader_parameters,
     config::{AugmentObject, OrderChoice},
     order::WeightedRows,
     sampling::SameClass,
@@ -60,7 +59,7 @@ pub struct IdentityInputs<'a> {
     pub lengths: Option<u64>,
 }
 
-loader_parameters!(identity);
+forebay_loader::loader_parameters!(identity);
 
 impl IdentityInputs<'_> {
     pub fn identity(&self) -> Identity {

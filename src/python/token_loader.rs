@@ -34,7 +34,7 @@ use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},
-    config::{Exclude, TokenConfig, tokens::token_parameters},
+    config::{Exclude, TokenConfig},
     contract::StreamPosition,
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
@@ -49,9 +49,9 @@ use crate::{
     tasks::TokenTask,
 };
 
-token_parameters!(arguments);
+forebay_loader::token_parameters!(arguments);
 
-#[doc = token_parameters!(signature)]
+#[doc = forebay_loader::token_parameters!(signature)]
 /// Loads packed batches of token ids from Parquet shards of documents, for language-model training.
 ///
 /// One I/O thread reads documents, `n_workers` threads tokenize them, and best-fit packing fills rows of
@@ -66,7 +66,7 @@ token_parameters!(arguments);
 ///
 /// Parameters
 /// ----------
-#[doc = token_parameters!(entries)]
+#[doc = forebay_loader::token_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError
@@ -514,7 +514,7 @@ struct IdentityInputs<'a> {
     exclude: &'a [u64],
 }
 
-token_parameters!(identity);
+forebay_loader::token_parameters!(identity);
 
 impl IdentityInputs<'_> {
     fn identity(&self) -> Identity {

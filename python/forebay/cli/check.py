@@ -67,7 +67,7 @@ HEADER = f"{','.join(COLUMNS)}\n".encode()
 BAD = ' "bad": ['
 """The start of the JSON file's last key, the bad recordings."""
 VERSION = 1
-"""The version of the JSON file's layout; `src/report.rs` reads it."""
+"""The version of the JSON file's layout; `crates/loader/src/report.rs` reads it."""
 SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """The first second of each class of durations."""
 CLIPPED = 1e-3

@@ -34,6 +34,7 @@ use crate::{
         calls::expect_calls,
         ending::detach,
         errors::{ForebayError, to_python},
+        features::read_features,
         interruptible::run_interruptible,
         logging, manifest,
         spectrogram::SpectrogramTransform,
@@ -130,7 +131,7 @@ fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Feat
         Err(_) => {
             let expected = "a SpectrogramTransform, or an object of forebay.features";
             let FeatureObject { plan, description } =
-                FeatureObject::read(given).map_err(|refused| refused.raised("transform", given, expected))?;
+                read_features(given).map_err(|refused| refused.raised("transform", given, expected))?;
             FeatureBuilder::new(plan, description, max_decoded_seconds)
         }
     };

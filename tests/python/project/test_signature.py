@@ -1,4 +1,4 @@
-"""Signature, docstring, stub and docs/parameters.md have the parameters of the tables in `src/config`."""
+"""Signature, docstring, stub and docs/parameters.md have the parameters of the tables in `crates/loader/src/config`."""
 
 import ast
 import inspect

@@ -5,11 +5,11 @@
 //! number of rows in the report. So a loader may read some of the checked shards, in any order, on any
 //! machine.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
 use serde_json::Value;
 
-use crate::{Error, ErrorKind, Result, source::Shard};
+use crate::{Error, ErrorKind, Result, config::Exclude, error::shown, source::Shard};
 
 /// The value of the report's field `report`.
 pub const NAME: &str = "forebay check";
@@ -101,5 +101,33 @@ fn find(checked: &[ShardReport<'_>], shard: &Shard) -> Result<usize, String> {
             Err(format!("it has {} rows, {} were checked", shard.n_rows, it.n_rows))
         }
         Some((_, it)) => Err(format!("it has {} bytes, {} were checked", shard.n_bytes, it.n_bytes)),
+    }
+}
+impl Exclude {
+    /// The excluded rows in ascending order, each once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.
+    pub fn rows(&self, shards: &[Shard]) -> Result<Arc<[u64]>> {
+        let mut rows = match self {
+            Self::Report(path) => bad_rows(path, shards)?,
+            Self::Rows(rows) => {
+                let n_rows = shards.last().map_or(0, |shard| shard.first_row + shard.n_rows);
+                let known = |&row: &i64| {
+                    u64::try_from(row).ok().filter(|&row| row < n_rows).ok_or_else(|| {
+                        let message = format!(
+                            "exclude names row {}, must be 0 to {}",
+                            shown(row),
+                            n_rows.saturating_sub(1)
+                        );
+                        Error::new(ErrorKind::Config, message)
+                    })
+                };
+                rows.iter().map(known).collect::<Result<_>>()?
+            }
+        };
+        rows.sort_unstable();
+        rows.dedup();
+        Ok(rows.into())
     }
 }

@@ -2,14 +2,16 @@
 
 use super::{
     LoaderConfig, MOST_WORKERS,
-    table::{check, choices, config_struct, first, identity_word, kind_text, python_literal, value},
+    table::{check, choices, config_struct, first, identity_word, value},
 };
 use crate::{Error, ErrorKind, Result, engine::cores, tasks::AudioPlan};
 
 /// Hands the rows of the table of `forebay.AudioDataset` to a macro.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! access_parameters {
     ($with:ident) => {
-        $crate::config::table::table! { $with
+        $crate::parameter_table! { $with
         /// Parameters of a dataset of recordings, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         struct AccessConfig as "AudioDataset" {
@@ -105,10 +107,7 @@ macro_rules! access_parameters {
     };
 }
 
-#[cfg(feature = "python")]
-pub(crate) use access_parameters;
-
-access_parameters!(config_struct);
+crate::access_parameters!(config_struct);
 
 impl AccessConfig {
     /// The parameters of a loader with the same examples.

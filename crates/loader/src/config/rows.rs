@@ -2,7 +2,7 @@
 
 use super::{
     prefetched, rank_problem,
-    table::{check, choices, config_struct, first, identity_word, kind_text, python_literal, value},
+    table::{check, choices, config_struct, first, identity_word, value},
     workers,
 };
 use crate::{
@@ -13,9 +13,11 @@ use crate::{
 };
 
 /// Hands the rows of the table of `forebay.cache.DataLoader` to a macro.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! row_parameters {
     ($with:ident) => {
-        $crate::config::table::table! { $with
+        $crate::parameter_table! { $with
         /// Parameters of a loader of datasets, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         struct RowConfig as "DataLoader" {
@@ -58,10 +60,7 @@ macro_rules! row_parameters {
     };
 }
 
-#[cfg(feature = "python")]
-pub(crate) use row_parameters;
-
-row_parameters!(config_struct);
+crate::row_parameters!(config_struct);
 
 impl RowConfig {
     /// A configuration with this batch size and the defaults.

@@ -29,7 +29,7 @@
 use super::Count;
 use crate::error::shown;
 
-pub(super) mod kind {
+pub mod kind {
     use std::{collections::BTreeMap, path::PathBuf};
 
     use crate::engine::MaxErrors;
@@ -67,6 +67,8 @@ pub(super) mod kind {
 }
 
 /// The name of a [`kind`] in the documentation (`docs`) and in the stub (`stub`).
+#[macro_export]
+#[doc(hidden)]
 macro_rules! kind_text {
     (docs Int) => {
         "int"
@@ -251,6 +253,8 @@ macro_rules! kind_text {
 }
 
 /// A default as Python writes it.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! python_literal {
     (true) => {
         "True"
@@ -351,7 +355,9 @@ macro_rules! check {
 }
 
 /// Passes the rows of a table, in a form that is easy to match, to the macro `$with`.
-macro_rules! table {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! parameter_table {
     ($with:ident $(#[$attribute:meta])* struct $config:ident as $class:literal { $(
         $($star:literal;)?
         $(#[doc = $doc:literal])+
@@ -392,10 +398,10 @@ macro_rules! config_struct {
                     name: stringify!($name),
                     starts_keywords: first(&[$($star)?]).is_some(),
                     docs: concat!($($doc, "\n"),+),
-                    kind: kind_text!(docs $kind),
-                    annotation: kind_text!(stub $kind),
-                    default: first(&[$(python_literal!($default))?]),
-                    eval: first(&[$(python_literal!($eval))?]),
+                    kind: $crate::kind_text!(docs $kind),
+                    annotation: $crate::kind_text!(stub $kind),
+                    default: first(&[$($crate::python_literal!($default))?]),
+                    eval: first(&[$($crate::python_literal!($eval))?]),
                     choices: choices!([$($check)*]),
                     identity: identity_word!($identity),
                     keys: &[$(stringify!($key)),*],
@@ -432,7 +438,6 @@ macro_rules! eval_preset {
 }
 
 pub(super) use {check, choices, config_struct, eval_preset, identity_word, value};
-pub(crate) use {kind_text, python_literal, table};
 
 /// One parameter: a row of a table.
 #[derive(Debug, Clone, Copy)]

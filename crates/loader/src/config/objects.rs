@@ -366,7 +366,7 @@ impl PartialEq for Opaque {
 
 impl Weights {
     /// The weights in the order of the sources' names.
-    pub(crate) fn of(&self, names: &[String], problems: &mut Vec<String>) -> Vec<(i64, Vec<f64>)> {
+    pub fn of(&self, names: &[String], problems: &mut Vec<String>) -> Vec<(i64, Vec<f64>)> {
         let stages = self.0.iter().map(|(from, weights)| {
             if let Some((stranger, _)) = weights.iter().find(|(name, _)| !names.contains(name)) {
                 problems.push(format!(

@@ -1,9 +1,11 @@
 //! The table of the parameters of a loader of recordings: see [`table`](super::table).
 
 /// Hands the rows to a macro.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! loader_parameters {
     ($with:ident) => {
-        $crate::config::table::table! { $with
+        $crate::parameter_table! { $with
         /// Parameters of a loader of recordings, in the order of its signature. The default is `train`.
         #[derive(Debug, Clone, PartialEq)]
         struct LoaderConfig as "Loader" {
@@ -236,5 +238,3 @@ macro_rules! loader_parameters {
         } }
     };
 }
-
-pub(crate) use loader_parameters;

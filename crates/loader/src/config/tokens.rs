@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     PolicyConfig, prefetched, rank_problem,
-    table::{self, check, choices, config_struct, first, identity_word, kind_text, python_literal, value},
+    table::{self, check, choices, config_struct, first, identity_word, value},
     workers,
 };
 use crate::{
@@ -20,9 +20,11 @@ use crate::{
 const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 /// Hands the rows of the table of `forebay.TokenLoader` to a macro.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! token_parameters {
     ($with:ident) => {
-        $crate::config::table::table! { $with
+        $crate::parameter_table! { $with
         /// Parameters of a loader of documents, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         struct TokenConfig as "TokenLoader" {
@@ -149,14 +151,11 @@ macro_rules! token_parameters {
     };
 }
 
-#[cfg(feature = "python")]
-pub(crate) use token_parameters;
-
-token_parameters!(config_struct);
+crate::token_parameters!(config_struct);
 
 impl TokenConfig {
     /// The shuffle window of each packer: the parameter, or its default.
-    pub(crate) fn window(&self) -> i64 {
+    pub fn window(&self) -> i64 {
         self.shuffle_min_size.unwrap_or(if self.seed.is_some() { self.buffer_size } else { 0 })
     }
 

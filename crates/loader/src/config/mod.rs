@@ -26,7 +26,7 @@ pub use objects::{
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;
 pub use rows::RowConfig;
-pub use table::{Parameter, ParameterTable};
+pub use table::{Parameter, ParameterTable, nearest};
 pub use tokens::TokenConfig;
 
 pub(crate) use crate::error::shown;
@@ -51,9 +51,7 @@ use crate::{
     },
 };
 
-use table::{
-    check, choices, config_struct, eval_preset, first, identity_word, kind_text, python_literal, value,
-};
+use table::{check, choices, config_struct, eval_preset, first, identity_word, value};
 
 /// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +67,8 @@ impl From<i64> for Count {
     }
 }
 
-loader::loader_parameters!(config_struct);
-loader::loader_parameters!(eval_preset);
+crate::loader_parameters!(config_struct);
+crate::loader_parameters!(eval_preset);
 
 /// The most threads that decode or tokenise.
 const MOST_WORKERS: i64 = 1024;
@@ -79,7 +77,7 @@ const MOST_WORKERS: i64 = 1024;
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
 
 /// The most bytes of a batch.
-pub(crate) const MAX_BATCH_BYTES: u64 = 8 << 30;
+pub const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 impl LoaderConfig {
     /// The preset for training: infinite, shuffled, random crops.
@@ -90,7 +88,7 @@ impl LoaderConfig {
         Self { drop_last: true, ..Self::default() }
     }
 
-    pub(crate) fn is_mixture(&self) -> bool {
+    pub fn is_mixture(&self) -> bool {
         self.arrow_files.names.is_some()
     }
 
@@ -445,7 +443,7 @@ impl LoaderConfig {
     }
 
     /// Rows of all ranks' batches.
-    pub(crate) fn global_batch_size(&self) -> i64 {
+    pub fn global_batch_size(&self) -> i64 {
         match self.batching {
             None => self.batch_size.saturating_mul(self.world_size),
             // The batches of buckets have other sizes, and are the same on any number of ranks.

@@ -29,7 +29,7 @@ impl Default for PolicyConfig {
 
 impl PolicyConfig {
     /// The policy, without excluded rows.
-    pub(crate) fn check(&self, problems: &mut Vec<String>) -> Policy {
+    pub fn check(&self, problems: &mut Vec<String>) -> Policy {
         for (name, value) in [("on_error", &self.on_error), ("on_io_error", &self.on_io_error)] {
             problems.extend(one_of(name, value, &["skip", "raise"]));
         }
