@@ -30,7 +30,7 @@ pub use forebay_engine::{contract, engine, fields, order, shuffle};
 #[cfg(fuzzing)]
 pub use forebay_loader::fuzz;
 pub use forebay_loader::{
-    LoaderConfig, access, batch, config, decode, memory, report, sampling, state, targets, tasks,
+    LoaderConfig, access, batch, compose, config, decode, memory, report, sampling, state, targets, tasks,
 };
 pub use forebay_source as source;
 pub use forebay_text::pack;

@@ -71,36 +71,6 @@ macro_rules! arguments {
     };
 }
 
-/// The method `entries` of a struct `IdentityInputs` with a field `config`: the entries of a state for the
-/// parameters.
-macro_rules! identity {
-    ([$($attribute:tt)*] $config:ident $class:literal $({
-        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
-        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
-    })+) => {
-        impl IdentityInputs<'_> {
-            /// The entries of a state for the parameters, by the identity in their rows.
-            fn entries(&self) -> Map<String, Value> {
-                let mut entries = Map::new();
-                $($crate::python::arguments::entry!(entries, self, $name $identity [$($key)*]);)+
-                entries
-            }
-        }
-    };
-}
-
-/// Adds the entry of one parameter.
-macro_rules! entry {
-    ($entries:ident, $identity_inputs:ident, $name:ident state []) => {
-        $entries.insert(stringify!($name).to_owned(), Value::from($identity_inputs.config.$name.clone()));
-    };
-    ($entries:ident, $identity_inputs:ident, $name:ident state [$($key:ident)+]) => {
-        $($entries.extend($identity_inputs.$key().map(|value| (stringify!($key).to_owned(), value)));)+
-    };
-    ($entries:ident, $identity_inputs:ident, $name:ident data []) => {};
-    ($entries:ident, $identity_inputs:ident, $name:ident free []) => {};
-}
-
 /// The first line of a docstring, from which `inspect.signature` reads names and defaults.
 macro_rules! signature {
     ([$($attribute:tt)*] $config:ident $class:literal $({
@@ -131,7 +101,7 @@ macro_rules! entries {
     };
 }
 
-pub(super) use {arguments, entries, entry, identity, signature};
+pub(super) use {arguments, entries, signature};
 
 /// Binds arguments as Python does; returns the configuration and a message for each value out of range.
 pub fn bind<C: Parameters>(

@@ -15,7 +15,6 @@ use super::{
     arguments::{Argument, ArgumentError, argument, attempt, items, named, plan},
     ending::detach,
     errors::to_python,
-    opened_source::source_problems,
     owned_object::OwnedObject,
     recipe_fields::RecipeFields,
     state,
@@ -23,6 +22,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    compose::{identity, source_problems},
     config::{AugmentObject, Background, Opaque, Sources},
     dtype::ValuesMut,
     error::shown,
@@ -483,7 +483,7 @@ fn described<'py, 's>(
     description: &Value,
     steps: &mut impl Iterator<Item = &'s Step>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(members) = state::members(description) {
+    if let Some(members) = identity::members(description) {
         let made = members.iter().map(|one| match steps.next() {
             Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
             _ => state::made(py, Some(one)),

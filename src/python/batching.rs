@@ -10,7 +10,6 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, ArgumentError, plan},
-    engine_handle::counted,
     errors::to_python,
     recipe_fields::RecipeFields,
     state,
@@ -18,7 +17,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     config::{BatchingObject, BucketConfig, PadRule},
-    error::shown,
+    error::{counted, shown},
     order::{Bins, Budget},
 };
 

@@ -8,11 +8,11 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     SLICE,
-    arguments::{Argument, Parameters, arguments, attempt, bind, entries, identity, signature, wrong_type},
+    arguments::{Argument, Parameters, arguments, attempt, bind, entries, signature, wrong_type},
     arrays::to_dict,
     dataset::_Dataset,
     ending::detach,
@@ -23,12 +23,12 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    compose::identity::{RowIdentity, shortened},
     config::RowConfig,
     dataset::{Length, id_type},
     engine::{Engine, Position},
     fields::Columns,
-    seed::mix,
-    state::{Identity, Share},
+    state::Identity,
     tasks::{DatasetSource, DatasetTask, RowShare, SharedTask},
 };
 
@@ -200,18 +200,9 @@ impl LoaderImpl for DataLoader {
 
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
         let length = self.rows(py)?;
-        let identity_inputs = IdentityInputs { config: &self.config, share: &self.share, text: &self.text };
-        let mut data = Map::new();
+        let identity_inputs = RowIdentity { config: &self.config, share: &self.share, text: &self.text };
         let known = (length.is_final && !length.is_endless()).then_some(length.rows);
-        data.insert("num_records".into(), known.into());
-        Ok(Cow::Owned(Identity {
-            kind: "forebay.cache.DataLoader",
-            config: identity_inputs.entries(),
-            data,
-            former: Map::new(),
-            share: Share { rank: 0, world_size: 1 },
-            default_order: None,
-        }))
+        Ok(Cow::Owned(identity_inputs.identity(known)))
     }
 
     fn is_infinite(&self) -> bool {
@@ -257,36 +248,4 @@ impl DataLoader {
         self.before_pass(py)?;
         detach(py, || self.source.length(0)).map_err(|error| to_python(py, &error))
     }
-}
-
-/// The values on which the batches of a loader of datasets depend.
-struct IdentityInputs<'a> {
-    config: &'a RowConfig,
-    share: &'a RowShare,
-    text: &'a str,
-}
-
-forebay_loader::row_parameters!(identity);
-
-impl IdentityInputs<'_> {
-    fn dataset(&self) -> Option<Value> {
-        Some(shortened(self.text).into())
-    }
-
-    fn global_batch_size(&self) -> Option<Value> {
-        Some(self.share.global_batch().into())
-    }
-}
-
-/// The most characters of a text in a state.
-const LONGEST: usize = 320;
-
-/// A text that identifies a dataset: unchanged, or its beginning and a hash if it is long.
-fn shortened(text: &str) -> String {
-    if text.len() <= LONGEST {
-        return text.to_owned();
-    }
-    let digest = text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte))));
-    let beginning: String = text.chars().take(LONGEST - 24).collect();
-    format!("{beginning}... {digest:016x}")
 }

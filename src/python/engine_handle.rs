@@ -405,11 +405,6 @@ pub fn error_dict<'py>(
     Ok(dict)
 }
 
-/// A number with its noun, as in "1 record" and "2 records".
-pub fn counted(n: u64, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
 pub fn shards<'py>(py: Python<'py>, shards: &[Shard]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for shard in shards {

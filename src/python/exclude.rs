@@ -5,10 +5,9 @@ use pyo3::{
     prelude::*,
     types::{PyByteArray, PyBytes},
 };
-use serde_json::{Value, json};
 
 use super::arguments::{Argument, ArgumentError, items, path};
-use crate::{config::Exclude, seed::mix};
+use crate::config::Exclude;
 
 impl Argument for Exclude {
     const EXPECTED: &'static str = "the path of a report by `forebay check`, or a sequence of row numbers";
@@ -32,10 +31,4 @@ impl Argument for Exclude {
             Self::Report(path) => path.into_bound_py_any(py),
         }
     }
-}
-
-/// The entry of a state for the excluded rows; none if there are none.
-pub fn identity(rows: &[u64]) -> Option<Value> {
-    let digest = rows.iter().fold(0, |state, &row| mix(state ^ mix(row)));
-    (!rows.is_empty()).then(|| json!(format!("{} rows, {digest:016x}", rows.len())))
 }

@@ -21,29 +21,26 @@ use super::{
     arguments::argument,
     arguments::{Parameters, arguments, bind, entries, named, preset, signature},
     arrays::{OFFSETS, to_dict as batch_dict},
-    engine_handle::{AnyEngine, EngineHandle, counted, error_dict, shards},
+    engine_handle::{AnyEngine, EngineHandle, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
-    logging,
-    opened_source::{ClassNamesOf, OpenedSource, source_problems},
-    owned_object,
+    logging, owned_object,
     sampling::class_dicts,
-    state::{IdentityInputs, Partnering},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{Exclude, FeatureObject, OrderChoice, Sources},
+    compose::{ClassNamesOf, Composed, compose, source_problems},
+    config::{FeatureObject, OrderChoice, Sources},
     dtype::Dtype,
     engine::{Engine, closed, epoch_out_of_range},
-    error::shown,
+    error::{counted, shown},
     fields::{Columns, Dim, Field},
-    order::{Batching, BucketTotals, Buckets, CutTotals},
+    order::{BucketTotals, Buckets, CutTotals},
     sampling::{Balance, ClassCounts, LeftOut, class_counts},
-    seed::mix,
     source::{Recordings, RowInfo, Selection},
     state::Identity,
-    tasks::{AudioPlan, AudioTask, ClipPlanner, MixSource, PlannedValue, planned_value},
+    tasks::{AudioPlan, AudioTask, ClipPlanner, PlannedValue, planned_value},
     transform::augment::Outcome,
 };
 
@@ -110,7 +107,7 @@ impl Loader {
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             py.import("forebay._recipe")?; // not at the first use of `recipe`: see `_preloaded.py`
-            let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
+            let (config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
             problems.extend(given_twice::<LoaderConfig>(config.features.as_ref(), args, kwargs)?);
             problems.extend(source_problems("arrow_files", &config.arrow_files));
             let names = &config.arrow_files.names;
@@ -124,90 +121,34 @@ impl Loader {
                     .push("mixture_block and stop need named sources: pass arrow_files as a dict".to_owned());
             }
             let plans = config.check().map_err(|error| problems.push(error.message));
-            let (Ok((mut plan, mut audio)), true) = (plans, problems.is_empty()) else {
+            let (Ok(plans), true) = (plans, problems.is_empty()) else {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
-            let raise = |error: Error| to_python(py, &error);
-            let (asked, clips, rate) = (config.clone(), audio.crop, audio.features.sample_rate());
-            let least_seconds =
-                audio.features.least_samples() as f64 / f64::from(rate) * audio.augment.fastest();
-            let opened = run_interruptible(py, "forebay-index", move || {
-                OpenedSource::new(&asked, (clips, rate, least_seconds))
-            })?;
-            let class_names = opened.class_names();
-            let OpenedSource {
+            let composed = run_interruptible(py, "forebay-index", move || compose(config, plans))?;
+            let Composed {
+                config,
                 source,
-                positions,
-                weights,
+                selection,
+                task,
+                plan,
+                order,
+                identity,
+                class_names,
                 classes,
-                outputs,
-                backgrounds,
-                seconds,
-                tokens,
                 left_out,
-            } = opened;
-            let n_rows = positions.len_of(source.n_rows());
-            let known = seconds.map(|seconds| seconds.of_rows(positions.rows()));
-            let tokens: Option<Arc<[u32]>> = tokens.map(|tokens| match positions.rows() {
-                Some(rows) => rows.iter().map(|&row| tokens[row as usize]).collect(),
-                None => tokens.into(),
-            });
-            let lengths = known.as_deref().map(|known| lengths_digest(known, tokens.as_deref()));
-            let buckets = config.buckets((known.as_deref(), tokens), &mut audio).map_err(raise)?;
-            let mut outputs = outputs;
-            if let Some(buckets) = &buckets {
-                plan.batching = Batching::Cuts(buckets.clone());
-                outputs = outputs.in_buckets(buckets.clone(), config.packs()).map_err(raise)?;
-            }
-            let others = backgrounds.iter().filter_map(Partnering::others);
-            let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
-            let order = config.settle(&mut plan, &mut audio, source.stored(n_rows)).map_err(raise)?;
-            config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64).map_err(raise)?;
-            let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
-            config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let identity_inputs = IdentityInputs {
-                config: &config,
-                order: &order,
-                audio: &audio,
-                source: &source,
-                outputs: &outputs,
-                exclude: &exclude,
-                backgrounds: &backgrounds,
-                positions: &positions,
-                weights: weights.as_deref(),
-                lengths: lengths.filter(|_| buckets.is_some()),
-            };
-            plan.weights = weights.clone();
-            let identity = identity_inputs.identity();
-            plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
-            let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
-            if let Some(mixture) = &mut plan.mixture {
-                mixture.over(starts.clone());
-            }
-            let traffic = source.traffic().clone();
-            let source = Arc::new(source);
-            let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
-            let mix_sources = backgrounds.into_iter().map(|background| match background {
-                Partnering::Others(source) => {
-                    let starts = [0, source.n_rows()];
-                    MixSource::new(source, Arc::new(starts), Vec::new())
-                }
-                Partnering::Own(same_class) => {
-                    let exclude = plan.policy.exclude.to_vec();
-                    MixSource::new(selection.clone(), starts.clone().into(), exclude)
-                        .of_own_rows(positions.clone(), same_class)
-                }
-            });
-            audio.mix_sources = mix_sources.collect();
-            let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
+                buckets,
+                n_rows,
+            } = composed;
             let (fields, planner) = (task.fields().clone(), task.planner().clone());
             let redraws = planner.plan().crop.redraws().then(|| planner.redraws().clone());
+            let traffic = source.traffic().clone();
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
-                raise(match damage {
+                let error = match damage {
                     Some(damage) if source.n_rows() == 0 => error.because(damage),
                     _ => error,
-                })
+                };
+                to_python(py, &error)
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let batch_size = buckets.as_ref().map_or(batch_size, |buckets| buckets.most_rows().into());
@@ -771,13 +712,6 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
             _ => String::new(),
         },
     }
-}
-
-/// A hash of lengths.
-fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {
-    let numbers =
-        seconds.iter().map(|seconds| seconds.to_bits()).chain(tokens.into_iter().flatten().copied());
-    numbers.fold(seconds.len() as u64, |state, number| mix(state ^ u64::from(number)))
 }
 
 fn share_of_padding(seconds: f64, padded: f64) -> f64 {

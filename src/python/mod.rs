@@ -14,8 +14,6 @@ mod augment;
 mod fair_lock;
 mod features;
 mod recipe_fields;
-mod rows_by_length;
-mod opened_source;
 mod owned_object;
 mod batches;
 mod batching;

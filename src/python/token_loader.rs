@@ -15,14 +15,13 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    arguments::{Argument, Parameters, arguments, bind, entries, identity, signature},
+    arguments::{Argument, Parameters, arguments, bind, entries, signature},
     arrays::array,
-    engine_handle::{AnyEngine, EngineHandle, counted, shards},
+    engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
-    exclude,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
     logging, owned_object,
@@ -34,10 +33,12 @@ use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},
+    compose::identity::TokenIdentity,
     config::{Exclude, TokenConfig},
     contract::StreamPosition,
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
+    error::counted,
     fields::Field,
     order::{Groups, Place, Stride},
     source::{
@@ -45,7 +46,7 @@ use crate::{
         parquet::{ParquetOptions, ParquetSource, Split, split},
         paths::{self, Reads},
     },
-    state::{Identity, Share, merge},
+    state::{Identity, merge},
     tasks::TokenTask,
 };
 
@@ -136,12 +137,8 @@ impl TokenLoader {
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let identity_inputs = IdentityInputs {
-                config: &config,
-                tokenizer: fingerprint,
-                source: &source,
-                exclude: &exclude,
-            };
+            let identity_inputs =
+                TokenIdentity { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
             let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
             if callable.is_some() {
@@ -503,46 +500,6 @@ fn listed(numbers: &[u64]) -> String {
     match numbers.len() {
         ..=8 => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
         _ => format!("{} to {}", numbers.iter().min().unwrap_or(&0), numbers.iter().max().unwrap_or(&0)),
-    }
-}
-
-/// The values on which the batches of a loader of documents depend.
-struct IdentityInputs<'a> {
-    config: &'a TokenConfig,
-    tokenizer: u64,
-    source: &'a ParquetSource,
-    exclude: &'a [u64],
-}
-
-forebay_loader::token_parameters!(identity);
-
-impl IdentityInputs<'_> {
-    fn identity(&self) -> Identity {
-        let Self { config, source, .. } = self;
-        let mut data = Map::new();
-        data.insert("num_shards".into(), source.shards().len().into());
-        data.insert("num_documents".into(), source.n_rows().into());
-        data.insert("fingerprint".into(), state::hex(source.fingerprint()));
-        let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
-        let config = self.entries();
-        let former = Map::new();
-        Identity { kind: "forebay.TokenLoader", config, data, former, share, default_order: None }
-    }
-
-    fn tokenizer(&self) -> Option<Value> {
-        Some(state::hex(self.tokenizer))
-    }
-
-    fn global_batch_size(&self) -> Option<Value> {
-        Some((self.config.batch_size * self.config.world_size).into())
-    }
-
-    fn shuffle_min_size(&self) -> Option<Value> {
-        Some(self.config.window().max(1).into())
-    }
-
-    fn exclude(&self) -> Option<Value> {
-        exclude::identity(self.exclude)
     }
 }
 

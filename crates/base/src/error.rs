@@ -285,6 +285,11 @@ pub fn shown(value: i64) -> String {
     if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
 }
 
+/// A number with its noun, as in "1 record" and "2 records".
+pub fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@
 //! | `tasks` | the work on a record: crop, decode, resample, augmentation, features; tokens; checks |
 //! | `batch` | examples written one after the other, padded or packed |
 //! | `access` | recordings by number, on a pool of threads |
+//! | `compose` | source, task and plan of a loader of recordings, of its parameters |
 //! | `decode` | what decoding and tokenizers give, for all of these |
 //! | `memory`, `report` | the memory that a loader will take; what a check found |
 //! | `state` | the position of a loader, and what it belongs to |
@@ -25,6 +26,7 @@ pub mod decode;
 pub mod batch;
 pub mod tasks;
 pub mod access;
+pub mod compose;
 pub mod state;
 #[cfg(test)]
 #[path = "../../../tests/hostile_common/fuzzed.rs"]

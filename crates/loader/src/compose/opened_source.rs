@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
+    Partnering,
     rows_by_length::{LengthFilter, open_with_durations, tell_of_left_out},
-    state::Partnering,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::engine_handle::counted;
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::WholeConfig,
+    error::counted,
     sampling::{
         LeftOut, LengthLimits, RowSeconds, is_length, numbers, within_tokens, within_tokens_per_second,
     },

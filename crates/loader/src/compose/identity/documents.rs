@@ -1,0 +1,50 @@
+//! [`TokenIdentity`]. Source: own.
+
+use serde_json::{Map, Value};
+
+use super::{TokenIdentity as IdentityInputs, hex, identity_entry, parameter_identity, rows_identity};
+use crate::{
+    config::TokenConfig,
+    source::parquet::ParquetSource,
+    state::{Identity, Share},
+};
+
+/// The values on which the batches of a loader of documents depend.
+pub struct TokenIdentity<'a> {
+    pub config: &'a TokenConfig,
+    pub tokenizer: u64,
+    pub source: &'a ParquetSource,
+    pub exclude: &'a [u64],
+}
+
+crate::token_parameters!(parameter_identity);
+
+impl TokenIdentity<'_> {
+    pub fn identity(&self) -> Identity {
+        let Self { config, source, .. } = self;
+        let mut data = Map::new();
+        data.insert("num_shards".into(), source.shards().len().into());
+        data.insert("num_documents".into(), source.n_rows().into());
+        data.insert("fingerprint".into(), hex(source.fingerprint()));
+        let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        let config = self.entries();
+        let former = Map::new();
+        Identity { kind: "forebay.TokenLoader", config, data, former, share, default_order: None }
+    }
+
+    fn tokenizer(&self) -> Option<Value> {
+        Some(hex(self.tokenizer))
+    }
+
+    fn global_batch_size(&self) -> Option<Value> {
+        Some((self.config.batch_size * self.config.world_size).into())
+    }
+
+    fn shuffle_min_size(&self) -> Option<Value> {
+        Some(self.config.window().max(1).into())
+    }
+
+    fn exclude(&self) -> Option<Value> {
+        rows_identity(self.exclude)
+    }
+}

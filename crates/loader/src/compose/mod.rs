@@ -1,0 +1,159 @@
+//! [`Composed`]: a loader of recordings of its parameters, up to the threads: source, task and plan.
+//!
+//! | file | what |
+//! |---|---|
+//! | `opened_source` | the files that are named, with the rows that are read and the fields that are made |
+//! | `rows_by_length` | which rows are left out because of the length of their recordings and texts |
+//! | `identity` | on what the batches of each loader depend, for its states |
+
+pub mod identity;
+mod opened_source;
+mod rows_by_length;
+
+use std::sync::Arc;
+
+pub use opened_source::{ClassNamesOf, OpenedSource, source_problems};
+
+use crate::{
+    LoaderConfig, Result,
+    config::{Exclude, OrderChoice},
+    engine::Plan,
+    order::{Batching, Buckets},
+    sampling::{ClassCounts, LeftOut, SameClass},
+    seed::mix,
+    source::{Recordings, Selection},
+    state::Identity,
+    tasks::{AudioPlan, AudioTask, MixSource},
+};
+
+/// The recordings that a step of augmentation reads.
+pub enum Partnering {
+    /// The loader's own; with classes, those that share one with the clip's.
+    Own(Option<Arc<SameClass>>),
+    Others(Arc<Recordings>),
+}
+
+impl Partnering {
+    /// Recordings that are not the loader's own.
+    pub fn others(&self) -> Option<&Recordings> {
+        match self {
+            Self::Own(_) => None,
+            Self::Others(source) => Some(source),
+        }
+    }
+}
+
+/// What the engine runs, and what is told of it.
+pub struct Composed {
+    /// The parameters, with the rows of `exclude`.
+    pub config: LoaderConfig,
+    pub source: Arc<Recordings>,
+    /// The rows that are read.
+    pub selection: Arc<Selection<Recordings>>,
+    pub task: AudioTask,
+    pub plan: Plan,
+    pub order: OrderChoice,
+    pub identity: Identity,
+    /// The class names of each target that has any.
+    pub class_names: ClassNamesOf,
+    /// The classes of each column that is balanced, with the expected examples of an epoch.
+    pub classes: Vec<ClassCounts>,
+    pub left_out: LeftOut,
+    pub buckets: Option<Arc<Buckets>>,
+    pub n_rows: u64,
+}
+
+/// Opens the files and plans the batches; `plan` and `audio` are those of [`LoaderConfig::check`].
+///
+/// # Errors
+/// As [`OpenedSource::new`]; [`Config`](crate::ErrorKind::Config) if lengths, memory or rows do not fit the parameters.
+pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan)) -> Result<Composed> {
+    let rate = audio.features.sample_rate();
+    let least_seconds = audio.features.least_samples() as f64 / f64::from(rate) * audio.augment.fastest();
+    let opened = OpenedSource::new(&config, (audio.crop, rate, least_seconds))?;
+    let class_names = opened.class_names();
+    let OpenedSource {
+        source,
+        positions,
+        weights,
+        classes,
+        mut outputs,
+        backgrounds,
+        seconds,
+        tokens,
+        left_out,
+    } = opened;
+    let n_rows = positions.len_of(source.n_rows());
+    let known = seconds.map(|seconds| seconds.of_rows(positions.rows()));
+    let tokens: Option<Arc<[u32]>> = tokens.map(|tokens| match positions.rows() {
+        Some(rows) => rows.iter().map(|&row| tokens[row as usize]).collect(),
+        None => tokens.into(),
+    });
+    let lengths = known.as_deref().map(|known| lengths_digest(known, tokens.as_deref()));
+    let buckets = config.buckets((known.as_deref(), tokens), &mut audio)?;
+    if let Some(buckets) = &buckets {
+        plan.batching = Batching::Cuts(buckets.clone());
+        outputs = outputs.in_buckets(buckets.clone(), config.packs())?;
+    }
+    let others = backgrounds.iter().filter_map(Partnering::others);
+    let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
+    let order = config.settle(&mut plan, &mut audio, source.stored(n_rows))?;
+    config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64)?;
+    let exclude = config.exclude.rows(source.shards())?;
+    config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
+    let identity = identity::ClipIdentity {
+        config: &config,
+        order: &order,
+        audio: &audio,
+        source: &source,
+        outputs: &outputs,
+        exclude: &exclude,
+        backgrounds: &backgrounds,
+        positions: &positions,
+        weights: weights.as_deref(),
+        lengths: lengths.filter(|_| buckets.is_some()),
+    };
+    let identity = identity.identity();
+    plan.weights = weights;
+    plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
+    let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
+    if let Some(mixture) = &mut plan.mixture {
+        mixture.over(starts.clone());
+    }
+    let source = Arc::new(source);
+    let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
+    let mix_sources = backgrounds.into_iter().map(|background| match background {
+        Partnering::Others(source) => {
+            let starts = [0, source.n_rows()];
+            MixSource::new(source, Arc::new(starts), Vec::new())
+        }
+        Partnering::Own(same_class) => {
+            let exclude = plan.policy.exclude.to_vec();
+            MixSource::new(selection.clone(), starts.clone().into(), exclude)
+                .of_own_rows(positions.clone(), same_class)
+        }
+    });
+    audio.mix_sources = mix_sources.collect();
+    let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
+    Ok(Composed {
+        config,
+        source,
+        selection,
+        task,
+        plan,
+        order,
+        identity,
+        class_names,
+        classes,
+        left_out,
+        buckets,
+        n_rows,
+    })
+}
+
+/// A hash of lengths.
+fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {
+    let numbers =
+        seconds.iter().map(|seconds| seconds.to_bits()).chain(tokens.into_iter().flatten().copied());
+    numbers.fold(seconds.len() as u64, |state, number| mix(state ^ u64::from(number)))
+}
