@@ -134,6 +134,7 @@ families! {
     aiff: ["audio/made/s24.aiff", "audio/made/sowt.aifc", "audio/made/f64.aifc", "audio/made/ulaw.aifc", "audio/made/s8.aiff",
         "audio/players/ima4.aifc"];
     au: ["audio/made/f32.au", "audio/made/s24.au", "audio/cpython-audiodata/pluck-ulaw.au"];
+    sphere: ["audio/made/s16le.sph", "audio/made/s24be.sph", "audio/made/ulaw.sph", "audio/made/alaw.sph"];
     caf: ["audio/made/s16le.caf", "audio/made/s24.caf", "audio/made/alaw.caf", "audio/made/f32.caf",
         "audio/players/ima4.caf"];
     alac_in_caf: ["audio/made/alac16.caf"];

@@ -18,6 +18,7 @@ use crate::{
         mpeg::MpegAudio,
         ogg_flac::OggFlac,
         opus::{self, OggOpus},
+        sphere::Sphere,
         vorbis::OggVorbis,
         wav::{self, Wav},
         wave64::Wave64,
@@ -34,11 +35,12 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
 /// them.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("decode", decode),
     ("wav", wav),
     ("aiff", aiff),
     ("au", au),
+    ("sphere", sphere),
     ("caf", caf),
     ("mp4", mp4),
     ("ogg", ogg),
@@ -143,6 +145,10 @@ pub(crate) fn range_index(bytes: &[u8]) {
 
 fn au(bytes: &[u8]) {
     last(&Au, bytes);
+}
+
+fn sphere(bytes: &[u8]) {
+    last(&Sphere, bytes);
 }
 
 fn caf(bytes: &[u8]) {

@@ -17,6 +17,7 @@ pub(crate) mod mp4;
 pub(crate) mod mpeg;
 pub(crate) mod ogg_flac;
 pub(crate) mod opus;
+pub(crate) mod sphere;
 pub(crate) mod vorbis;
 pub(crate) mod wav;
 pub(crate) mod wave64;
@@ -38,6 +39,7 @@ pub(crate) static FORMATS: &[&dyn Format] = &[
     &wave64::Wave64,
     &aiff::Aiff,
     &au::Au,
+    &sphere::Sphere,
     &caf::Caf,
     &ogg_flac::OggFlac,
     &vorbis::OggVorbis,
