@@ -13,6 +13,7 @@
 //! | FLAC, also in Ogg | STREAMINFO | fewer exist |
 //! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last
 //! frame is not whole |
+//! | Matroska | | an element reaches beyond the end |
 //! | Ogg | | the last page of the recording's last stream is not marked as its end |
 //!
 //! Source: own.

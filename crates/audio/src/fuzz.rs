@@ -14,6 +14,7 @@ use crate::{
         au::Au,
         caf::Caf,
         flac::{NativeFlac, any_frame, frame},
+        matroska::Matroska,
         mp4::{Mp4, Track},
         mpeg::MpegAudio,
         ogg_flac::OggFlac,
@@ -35,7 +36,7 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
 /// them.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("decode", decode),
     ("wav", wav),
     ("aiff", aiff),
@@ -43,6 +44,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("sphere", sphere),
     ("caf", caf),
     ("mp4", mp4),
+    ("matroska", matroska),
     ("ogg", ogg),
     ("opus", opus_packets),
     ("mpeg", mpeg),
@@ -68,8 +70,8 @@ fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
     let mut planes = Planes::new();
     if info.n_samples > 0 && planes.reset(info.channels, len as usize).is_ok() {
         tolerant(|| {
-            let _ = opened.index.repairs(bytes);
             let bytes = opened.bytes.unwrap_or(CodecBytes::Whole(bytes));
+            let _ = opened.index.repairs(&bytes);
             let span = info.n_samples - len..info.n_samples;
             let _ = opened.index.decode(&mut cache, &SpanWindow::whole(&bytes[..]), span, &mut planes);
         });
@@ -164,6 +166,13 @@ fn mp4(bytes: &[u8]) {
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
     tolerant(|| {
         last(&Mp4, bytes);
+    });
+}
+
+/// Blocks of Matroska, and the codecs in them.
+fn matroska(bytes: &[u8]) {
+    tolerant(|| {
+        last(&Matroska, bytes);
     });
 }
 

@@ -209,15 +209,6 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
         (b"\x93NUMPY", "a numpy array"),
         (b"\x89HDF", "HDF5"),
     ];
-    if bytes.starts_with(b"\x1aE\xdf\xa3") {
-        // The document type is in the first element.
-        let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
-        return Some(match (holds(b"webm"), holds(b"matroska")) {
-            (true, false) => "WebM",
-            (false, true) => "Matroska (MKV, MKA)",
-            _ => "WebM or Matroska",
-        });
-    }
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
@@ -327,10 +318,7 @@ mod tests {
         let mut packets = [0; 4 * 188];
         packets.iter_mut().step_by(188).for_each(|byte| *byte = 0x47);
         let free = [&[0xff, 0xfb, 0x00, 0xc4][..], &zeros].concat();
-        let named: [(&[u8], &str); 29] = [
-            (b"\x1aE\xdf\xa3....", "WebM"),
-            (b"\x1aE\xdf\xa3\x9fB\x86\x81\x01B\x82\x84webm", "are WebM"),
-            (b"\x1aE\xdf\xa3\xa3B\x86\x81\x01B\x82\x88matroska", "are Matroska"),
+        let named: [(&[u8], &str); 26] = [
             (
                 b"\x0b\x77\x3a\x5c\x14\x40....",
                 "AC-3 (Dolby Digital) is not read; convert it with `ffmpeg -i in.ac3 out.flac`",

@@ -13,6 +13,7 @@ pub(crate) mod aiff;
 pub(crate) mod au;
 pub(crate) mod caf;
 pub(crate) mod flac;
+pub(crate) mod matroska;
 pub(crate) mod mp4;
 pub(crate) mod mpeg;
 pub(crate) mod ogg_flac;
@@ -45,6 +46,7 @@ pub(crate) static FORMATS: &[&dyn Format] = &[
     &vorbis::OggVorbis,
     &opus::OggOpus,
     &mp4::Mp4,
+    &matroska::Matroska,
     &adts::Adts,
     &mpeg::MpegAudio,
 ];
