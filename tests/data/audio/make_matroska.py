@@ -1,6 +1,6 @@
 """Writes `matroska/`: recordings of the other folders in WebM and Matroska, packets copied by ffmpeg's muxer.
 
-Run: python make_matroska.py, with PyAV 18.1.0 (libavformat 62.12) and numpy. `video.mkv` also has a track of video, before that of
+Run: python make_matroska.py, with PyAV 18.1.0 (libavformat 62.12) and numpy. `video.mkv` has a track of video before that of
 sound.
 """
 
