@@ -134,6 +134,7 @@ families! {
     aiff: ["audio/made/s24.aiff", "audio/made/sowt.aifc", "audio/made/f64.aifc", "audio/made/ulaw.aifc", "audio/made/s8.aiff",
         "audio/players/ima4.aifc"];
     au: ["audio/made/f32.au", "audio/made/s24.au", "audio/cpython-audiodata/pluck-ulaw.au"];
+    sphere: ["audio/made/s16le.sph", "audio/made/s24be.sph", "audio/made/ulaw.sph", "audio/made/alaw.sph"];
     caf: ["audio/made/s16le.caf", "audio/made/s24.caf", "audio/made/alaw.caf", "audio/made/f32.caf",
         "audio/players/ima4.caf"];
     alac_in_caf: ["audio/made/alac16.caf"];
@@ -141,6 +142,11 @@ families! {
     aac_in_mp4: ["recordings/formats/aac.m4a", "audio/made/no_noise_stereo.m4a", "audio/codec-ladder/aac_48000_stereo_frag.mp4"];
     others_in_mp4: ["audio/players/flac.mp4", "audio/players/mp3.mp4", "audio/players/pcm_s24le.mov", "audio/players/ima4.mov",
         "audio/players/alac_rounded.m4a"];
+    opus_in_matroska: ["audio/matroska/opus.webm", "audio/matroska/opus_live.webm", "audio/matroska/opus_clusters.webm",
+        "audio/matroska/opus_surround.mka", "audio/matroska/video.mkv"];
+    others_in_matroska: ["audio/matroska/vorbis.webm", "audio/matroska/vorbis_surround.mka", "audio/matroska/flac.mka",
+        "audio/matroska/alac.mka", "audio/matroska/aac.mka", "audio/matroska/mp3.mka", "audio/matroska/pcm_u8.mka",
+        "audio/matroska/pcm_f64le.mka"];
     behind_junk: ["audio/players/flac_junk_behind.flac", "audio/players/aac_tag_behind.aac", "audio/players/pcm_tag_behind.wav"];
     free_format: ["audio/players/free_100.mp3", "audio/players/free_20.mp3"];
     adts: ["audio/codec-ladder/aac_adts_44100_mono.aac"];

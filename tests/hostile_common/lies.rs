@@ -293,6 +293,73 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
         add(&format!("mp4 of 4 G packets in a run with flags {flags:x}"), lie);
     }
 
+    // Matroska: sizes, lacing, elements within each other, and tables of nothing.
+    let webm = sound("audio/matroska/opus.webm");
+    let cluster = webm.windows(4).position(|four| four == [0x1f, 0x43, 0xb6, 0x75]).unwrap();
+    let (head, blocks) = (&webm[..cluster], &webm[cluster..]);
+    let mut add_behind = |name: &str, rest: &[u8]| add(name, [head, rest].concat());
+    let unknown = [0x1f, 0x43, 0xb6, 0x75, 0xff];
+    for (what, size) in
+        [("16 EiB", [0x01, 255, 255, 255, 255, 255, 255, 254]), ("no", [0x01, 0, 0, 0, 0, 0, 0, 0])]
+    {
+        add_behind(
+            &format!("webm with a block of {what} bytes"),
+            &[&unknown[..], &[0xa3], &size, &[1; 64]].concat(),
+        );
+        add_behind(
+            &format!("webm with a cluster of {what} bytes"),
+            &[&unknown[..4], &size, &[1; 64]].concat(),
+        );
+    }
+    add_behind("webm of a million clusters", &unknown.repeat(1 << 18));
+    add_behind(
+        "webm of a million empty blocks",
+        &[&unknown[..], &[0xa3, 0x84, 0x81, 0, 0, 0].repeat(1 << 18)].concat(),
+    );
+    for lacing in [2u8, 4, 6] {
+        let frames = [&[0xa3, 0x40, 5, 0x81, 0, 0, lacing, 255][..], &[0x80; 600]].concat();
+        add_behind(
+            &format!("webm of 256 frames by lacing {lacing}"),
+            &[&unknown[..], &frames.repeat(2000)].concat(),
+        );
+        let ones = [&[0xa3, 0x42, 0x5d, 0x81, 0, 0, lacing, 255][..], &[0xff; 600]].concat();
+        add_behind(
+            &format!("webm with ones in lacing {lacing}"),
+            &[&unknown[..], &ones.repeat(2000)].concat(),
+        );
+    }
+    let nested = (0..2000).fold(vec![0xa1, 0x80], |inner, _| {
+        [&[0xa0, 0x01, 0, 0, 0, 0][..], &(inner.len() as u32).to_be_bytes()[1..], &inner].concat()
+    });
+    add_behind("webm of 2000 groups in each other", &[&unknown[..], &nested].concat());
+    for at in (0..head.len()).chain(cluster..cluster + 60) {
+        let mut lie = webm.clone();
+        let end = (at + 4).min(lie.len());
+        lie[at..end].fill(0xff);
+        add(&format!("webm with ones at {at}"), lie);
+    }
+    add("webm without a head", blocks.to_vec());
+
+    // SPHERE.
+    for (field, value) in
+        [("channel_count", "65535"), ("sample_rate", "4194304"), ("sample_count", "9007199254740992")]
+    {
+        let text = format!(
+            "NIST_1A\n   1024\nchannel_count -i 2\nsample_rate -i 8000\nsample_n_bytes -i 2\nsample_byte_format -s2 01\n\
+             {field} -i {value}\nend_head\n"
+        );
+        let first = text.replacen(&format!("{field} -i 2\n"), "", 1).replacen(
+            "sample_rate -i 8000\n",
+            if field == "sample_rate" { "" } else { "sample_rate -i 8000\n" },
+            1,
+        );
+        let mut bytes = first.into_bytes();
+        bytes.resize(1024, b' ');
+        bytes.extend([1; 64]);
+        add(&format!("sphere with {field} {value}"), bytes);
+    }
+    add("sphere of a million lines", [&b"NIST_1A\n  65000\n"[..], &b"a -i 1\n".repeat(1 << 17)].concat());
+
     // AIFF, AU, CAF.
     for (what, rate) in [
         ("infinite", [0x7f, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0]),

@@ -9,9 +9,11 @@
 //! | WAV, Wave64, AU | size of the data; not if it is 0, all ones, or near 2^31 or 2^32, as writers to pipes
 //! leave it | it is beyond the end |
 //! | AIFF | frames in `COMM` | fewer exist |
+//! | SPHERE | `sample_count`; not if it is 0 | fewer exist |
 //! | FLAC, also in Ogg | STREAMINFO | fewer exist |
 //! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last
 //! frame is not whole |
+//! | Matroska | | an element reaches beyond the end |
 //! | Ogg | | the last page of the recording's last stream is not marked as its end |
 //!
 //! Source: own.
@@ -56,13 +58,14 @@ mod tests {
 
     #[test]
     fn halves_are_told_from_wholes() {
-        let files: [(&str, &[u8]); 9] = [
+        let files: [(&str, &[u8]); 10] = [
             ("wav", include_bytes!("../../../tests/data/audio/cpython-audiodata/pluck-pcm16.wav")),
             ("adpcm", include_bytes!("../../../tests/data/audio/made/ima_stereo.wav")),
             ("w64", include_bytes!("../../../tests/data/audio/made/s16.w64")),
             ("rf64", include_bytes!("../../../tests/data/audio/made/s16.rf64")),
             ("aiff", include_bytes!("../../../tests/data/audio/made/s24.aiff")),
             ("au", include_bytes!("../../../tests/data/audio/made/s24.au")),
+            ("sphere", include_bytes!("../../../tests/data/audio/made/s16le.sph")),
             ("flac", include_bytes!("../../../tests/data/audio/mewkiz-flac/80574.flac")),
             ("mp3", include_bytes!("../../../tests/data/audio/mpeg/lame_cbr64_44100_mono.mp3")),
             ("ogg", include_bytes!("../../../tests/data/audio/vorbis/perch_16000_mono.ogg")),

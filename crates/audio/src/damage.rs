@@ -74,6 +74,13 @@ impl DamagedFrames {
         Ok(())
     }
 
+    /// Forgets the byte of the first error, which was counted in bytes that are not those of the file.
+    pub(crate) fn forget_byte(&mut self) {
+        if let Some(error) = &mut self.first {
+            error.place.byte = None;
+        }
+    }
+
     /// What was filled in a read of `n_samples` samples per channel.
     ///
     /// # Errors

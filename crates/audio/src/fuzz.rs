@@ -14,10 +14,12 @@ use crate::{
         au::Au,
         caf::Caf,
         flac::{NativeFlac, any_frame, frame},
+        matroska::Matroska,
         mp4::{Mp4, Track},
         mpeg::MpegAudio,
         ogg_flac::OggFlac,
         opus::{self, OggOpus},
+        sphere::Sphere,
         vorbis::OggVorbis,
         wav::{self, Wav},
         wave64::Wave64,
@@ -34,13 +36,15 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
 /// them.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("decode", decode),
     ("wav", wav),
     ("aiff", aiff),
     ("au", au),
+    ("sphere", sphere),
     ("caf", caf),
     ("mp4", mp4),
+    ("matroska", matroska),
     ("ogg", ogg),
     ("opus", opus_packets),
     ("mpeg", mpeg),
@@ -66,8 +70,8 @@ fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
     let mut planes = Planes::new();
     if info.n_samples > 0 && planes.reset(info.channels, len as usize).is_ok() {
         tolerant(|| {
-            let _ = opened.index.repairs(bytes);
             let bytes = opened.bytes.unwrap_or(CodecBytes::Whole(bytes));
+            let _ = opened.index.repairs(&bytes);
             let span = info.n_samples - len..info.n_samples;
             let _ = opened.index.decode(&mut cache, &SpanWindow::whole(&bytes[..]), span, &mut planes);
         });
@@ -145,6 +149,10 @@ fn au(bytes: &[u8]) {
     last(&Au, bytes);
 }
 
+fn sphere(bytes: &[u8]) {
+    last(&Sphere, bytes);
+}
+
 fn caf(bytes: &[u8]) {
     last(&Caf, bytes);
 }
@@ -158,6 +166,13 @@ fn mp4(bytes: &[u8]) {
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
     tolerant(|| {
         last(&Mp4, bytes);
+    });
+}
+
+/// Blocks of Matroska, and the codecs in them.
+fn matroska(bytes: &[u8]) {
+    tolerant(|| {
+        last(&Matroska, bytes);
     });
 }
 

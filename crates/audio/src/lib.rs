@@ -118,11 +118,11 @@ pub enum Codec {
     AdpcmMs,
     /// IMA (Intel, DVI) ADPCM in WAV blocks.
     AdpcmIma,
-    /// RFC 9639, in a file of its own or in Ogg.
+    /// RFC 9639, in a file of its own, in Ogg, MP4 or Matroska.
     Flac,
-    /// Vorbis I, in pages of Ogg.
+    /// Vorbis I, in Ogg or Matroska.
     Vorbis,
-    /// RFC 6716, in pages of Ogg.
+    /// RFC 6716, in Ogg or Matroska.
     Opus,
     /// MPEG-1 or MPEG-2 audio, layer I.
     Mp1,
@@ -132,7 +132,7 @@ pub enum Codec {
     Mp3,
     /// MPEG-4 AAC of the low complexity profile; HE-AAC is refused.
     Aac,
-    /// Apple Lossless, in MP4 or CAF.
+    /// Apple Lossless, in MP4, CAF or Matroska.
     Alac,
 }
 

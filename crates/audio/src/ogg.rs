@@ -377,6 +377,9 @@ pub(crate) fn is_alone(
     audio: &Range<u64>,
     sequences: &Range<u32>,
 ) -> Result<bool> {
+    if reader.is_one_stream {
+        return Ok(true);
+    }
     let (size, ends) = (reader.size(), reader.sizes.ends);
     let (mut n_pages, mut n_bytes) = (0u64, 0u64);
     for range in [0..ends.min(size), size.saturating_sub(ends)..size] {

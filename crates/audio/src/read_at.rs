@@ -101,18 +101,22 @@ pub(crate) struct RangeReader<'a> {
     /// Offset of the part in the file.
     offset: u64,
     size: u64,
+    /// Whether an Ogg file is known to be a single stream, since it was made of one.
+    pub(crate) is_one_stream: bool,
     /// The bytes read so far and their offsets.
     pieces: Vec<(u64, Bytes)>,
 }
 
 impl<'a> RangeReader<'a> {
     pub(crate) fn new(io: &'a dyn ReadAt, sizes: ReadSizes) -> Self {
-        Self { source: ByteSource::Ranges(io), sizes, offset: 0, size: io.size(), pieces: Vec::new() }
+        let source = ByteSource::Ranges(io);
+        Self { source, sizes, offset: 0, size: io.size(), is_one_stream: false, pieces: Vec::new() }
     }
 
     pub(crate) fn of_memory(bytes: &'a [u8]) -> Self {
         let (source, size) = (ByteSource::Memory(bytes), bytes.len() as u64);
-        Self { source, sizes: ReadSizes::USUAL, offset: 0, size, pieces: Vec::new() }
+        let sizes = ReadSizes::USUAL;
+        Self { source, sizes, offset: 0, size, is_one_stream: false, pieces: Vec::new() }
     }
 
     /// The part `range` of the bytes, as bytes of their own, with what was read of it so far.
@@ -177,15 +181,20 @@ impl<'a> RangeReader<'a> {
         Ok(bytes)
     }
 
+    /// The most bytes that may be held at once.
+    pub(crate) fn limit(&self) -> u64 {
+        match self.source {
+            ByteSource::Memory(_) => u64::MAX,
+            ByteSource::Ranges(io) => io.limit(),
+        }
+    }
+
     /// Checks that `n` bytes may be held at once.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] beyond [`ReadAt::limit`].
     pub(crate) fn check(&self, n: u64) -> Result<()> {
-        let limit = match self.source {
-            ByteSource::Memory(_) => return Ok(()),
-            ByteSource::Ranges(io) => io.limit(),
-        };
+        let limit = self.limit();
         if n <= limit {
             return Ok(());
         }

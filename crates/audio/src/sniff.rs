@@ -48,11 +48,16 @@ pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(&'static dyn 
         None if is_tagged && rest.is_empty() => {
             Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing after it"))
         }
-        None if is_tagged => Err(unsupported(format!(
-            "no audio that is decoded here follows the ID3v2 tag; the bytes after it {}",
-            describe(rest)
-        ))),
-        None => Err(unsupported(format!("no known audio format; the bytes {}", describe(rest)))),
+        None => Err(unsupported(match (unread(rest), is_tagged) {
+            (Some((name, ending)), _) => {
+                format!("{name} is not read; convert it with `ffmpeg -i in.{ending} out.flac`")
+            }
+            (None, true) => format!(
+                "no audio that is decoded here follows the ID3v2 tag; the bytes after it {}",
+                describe(rest)
+            ),
+            (None, false) => format!("no known audio format; the bytes {}", describe(rest)),
+        })),
     }
 }
 
@@ -130,7 +135,7 @@ pub(crate) fn ends_stream(bytes: &[u8]) -> bool {
 /// the end of the one before it.
 fn frames(bytes: &[u8]) -> Option<(&'static dyn Format, usize)> {
     // A file of another known format is not searched: its payload may look like frames.
-    if known(bytes).is_some() {
+    if known(bytes).is_some() || by_magic(bytes).is_some() || transport(bytes).is_some() {
         return None;
     }
     let mut begins = [false; 256];
@@ -147,33 +152,52 @@ fn frames(bytes: &[u8]) -> Option<(&'static dyn Format, usize)> {
     })
 }
 
-/// The name of a known format that is not decoded here.
+/// The name of a format of sound that is not read and that ffmpeg converts, and the ending of its files.
+fn unread(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let transport = || transport(bytes).map(|name| (name, "ts"));
+    // `dolby` tests too few bits to be used before the search for frames.
+    let dolby = || dolby(bytes).map(|name| (name, "ac3"));
+    by_magic(bytes).or_else(transport).or_else(dolby)
+}
+
+/// As [`unread`], by the first bytes alone.
+fn by_magic(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let magics: [(&[u8], &str, &str); 22] = [
+        (b"wvpk", "WavPack", "wv"),
+        (b"MAC ", "Monkey's Audio", "ape"),
+        (b"\x30\x26\xb2\x75", "ASF (WMA)", "wma"),
+        (b"#!AMR-WB\n", "AMR-WB", "awb"),
+        (b"#!AMR\n", "AMR", "amr"),
+        (b"\x7f\xfe\x80\x01", "DTS", "dts"),
+        (b"\xfe\x7f\x01\x80", "DTS", "dts"),
+        (b"\x1f\xff\xe8\x00", "DTS", "dts"),
+        (b"\xff\x1f\x00\xe8", "DTS", "dts"),
+        (b".ra\xfd", "RealAudio", "ra"),
+        (b".RMF", "RealMedia", "rm"),
+        (b"FLV\x01", "Flash Video", "flv"),
+        (b"\0\0\x01\xba", "an MPEG program stream", "mpg"),
+        (b"Creative Voice File", "Creative VOC", "voc"),
+        (b"ajkg", "Shorten", "shn"),
+        (b"tBaK", "TAK", "tak"),
+        (b"qoaf", "QOA", "qoa"),
+        (b"TTA1", "True Audio", "tta"),
+        (b"DSD ", "DSF (DSD)", "dsf"),
+        (b"FRM8", "DSDIFF (DSD)", "dff"),
+        (b"MPCK", "Musepack", "mpc"),
+        (b"MP+", "Musepack", "mpc"),
+    ];
+    magics.iter().find(|(magic, ..)| bytes.starts_with(magic)).map(|&(_, name, ending)| (name, ending))
+}
+
+/// The name of another known format that is not decoded here.
 fn known(bytes: &[u8]) -> Option<&'static str> {
-    let magics: [(&[u8], &str); 39] = [
-        (b"wvpk", "WavPack"),
-        (b"MAC ", "Monkey's Audio"),
+    let magics: [(&[u8], &str); 16] = [
         (b"MThd", "MIDI, which holds notes and no sound"),
-        (b"\x30\x26\xb2\x75", "ASF (WMA)"),
-        (b"#!AMR-WB", "AMR-WB"),
-        (b"#!AMR", "AMR"),
         (b"#!SILK", "SILK"),
         (b"\x02#!SILK", "SILK"),
         (b"ADIF", "AAC in ADIF; ADTS and MP4 are decoded"),
-        (b"\x7f\xfe\x80\x01", "DTS"),
-        (b"\xfe\x7f\x01\x80", "DTS"),
-        (b"\x1f\xff\xe8\x00", "DTS"),
-        (b"\xff\x1f\x00\xe8", "DTS"),
-        (b".ra\xfd", "RealAudio"),
-        (b".RMF", "RealMedia"),
-        (b"FLV\x01", "Flash Video"),
-        (b"\0\0\x01\xba", "an MPEG program stream"),
         (b"\0\0\x01\xb3", "MPEG video"),
-        (b"NIST_1A", "NIST SPHERE"),
-        (b"Creative Voice File", "Creative VOC"),
-        (b"ajkg", "Shorten"),
-        (b"tBaK", "TAK"),
         (b"OFR ", "OptimFROG"),
-        (b"qoaf", "QOA"),
         (b"\xff\xd8\xff", "a JPEG image"),
         (b"\x89PNG", "a PNG image"),
         (b"GIF8", "a GIF image"),
@@ -184,24 +208,7 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
         (b"Rar!", "a RAR archive"),
         (b"\x93NUMPY", "a numpy array"),
         (b"\x89HDF", "HDF5"),
-        (b"TTA", "True Audio"),
-        (b"DSD ", "DSD"),
-        (b"FRM8", "DSD"),
-        (b"MPCK", "Musepack"),
-        (b"MP+", "Musepack"),
     ];
-    if bytes.starts_with(b"\x1aE\xdf\xa3") {
-        // The document type is in the first element.
-        let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
-        return Some(match (holds(b"webm"), holds(b"matroska")) {
-            (true, false) => "WebM",
-            (false, true) => "Matroska (MKV, MKA)",
-            _ => "WebM or Matroska",
-        });
-    }
-    if let Some(name) = transport(bytes) {
-        return Some(name);
-    }
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
@@ -257,8 +264,8 @@ fn is_free_format(bytes: &[u8]) -> bool {
 }
 
 fn describe(bytes: &[u8]) -> String {
-    // `dolby` and `latm` test too few bits to be used before the search for frames.
-    if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
+    // `latm` tests too few bits to be used before the search for frames.
+    if let Some(name) = known(bytes).or_else(|| latm(bytes)) {
         return format!("are {name}");
     }
     if is_free_format(bytes) {
@@ -311,23 +318,34 @@ mod tests {
         let mut packets = [0; 4 * 188];
         packets.iter_mut().step_by(188).for_each(|byte| *byte = 0x47);
         let free = [&[0xff, 0xfb, 0x00, 0xc4][..], &zeros].concat();
-        let named: [(&[u8], &str); 21] = [
-            (b"\x1aE\xdf\xa3....", "WebM"),
-            (b"\x1aE\xdf\xa3\x9fB\x86\x81\x01B\x82\x84webm", "are WebM"),
-            (b"\x1aE\xdf\xa3\xa3B\x86\x81\x01B\x82\x88matroska", "are Matroska"),
-            (b"\x0b\x77\x3a\x5c\x14\x40....", "are AC-3"),
-            (b"\x77\x0b\x5c\x3a\x40\x14....", "are AC-3"),
-            (b"\x0b\x77\x00\x7f\x34\x87....", "are E-AC-3"),
+        let named: [(&[u8], &str); 26] = [
+            (
+                b"\x0b\x77\x3a\x5c\x14\x40....",
+                "AC-3 (Dolby Digital) is not read; convert it with `ffmpeg -i in.ac3 out.flac`",
+            ),
+            (
+                b"\x77\x0b\x5c\x3a\x40\x14....",
+                "AC-3 (Dolby Digital) is not read; convert it with `ffmpeg -i in.ac3 out.flac`",
+            ),
+            (b"\x0b\x77\x00\x7f\x34\x87....", "E-AC-3 (Dolby Digital Plus) is not read"),
             (b"\x56\xe0\x02..\x56\xe0\x00", "LOAS/LATM"),
             (&free, "free format"),
             (b"ID3\x04\0\0\0\0\0\x02ab\xff\xfb\x00\xc4....", "free format"),
-            (b"ID3\x04\0\0\0\0\0\x02ab\x7f\xfe\x80\x01", "are DTS"),
-            (&packets, "transport stream"),
-            (b"NIST_1A\n   1024\n", "NIST SPHERE"),
+            (b"ID3\x04\0\0\0\0\0\x02ab\x7f\xfe\x80\x01", "DTS is not read"),
+            (&packets, "an MPEG transport stream is not read"),
             (b"version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
-            (b"#!AMR-WB\n", "AMR-WB"),
+            (b"#!AMR-WB\n", "AMR-WB is not read; convert it with `ffmpeg -i in.awb out.flac`"),
             (b"ADIF....", "ADIF"),
-            (b"wvpk....", "WavPack"),
+            (b"wvpk....", "WavPack is not read; convert it with `ffmpeg -i in.wv out.flac`"),
+            (b"#!AMR\n<....", "AMR is not read"),
+            (b"MAC \x96\x0f..", "Monkey's Audio is not read"),
+            (b"\x30\x26\xb2\x75\x8e\x66", "ASF (WMA) is not read"),
+            (b"MPCKSH..", "Musepack is not read"),
+            (b"MP+\x07....", "Musepack is not read"),
+            (b"DSD \x1c....", "DSF (DSD) is not read"),
+            (b"FRM8....", "DSDIFF (DSD) is not read"),
+            (b"ajkg\x02....", "Shorten is not read; convert it with `ffmpeg -i in.shn out.flac`"),
+            (b"tBaK....", "TAK is not read"),
             (b"MThd....", "MIDI"),
             (b"\xff\xd8\xff\xe0....", "JPEG"),
             (b"\x89PNG....", "PNG"),

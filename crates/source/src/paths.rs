@@ -47,9 +47,9 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// The same for the list of a server, which is in memory.
 const MOST_LISTED: u64 = 1 << 24;
 /// Endings of recordings, in small letters.
-pub(crate) const RECORDINGS: [&str; 21] = [
+pub(crate) const RECORDINGS: [&str; 27] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
-    "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64",
+    "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64", "sph", "nist", "webm", "weba", "mka", "mkv",
 ];
 /// Names of tables that describe the recordings of their folder; the first two may be compressed.
 const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];

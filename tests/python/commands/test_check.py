@@ -478,7 +478,7 @@ def halves() -> tuple[list[Row], list[Row]]:
     """Recordings of every container that declares its length or its end, and the first half of each."""
     names = [
         "cpython-audiodata/pluck-pcm16.wav", "made/s16.w64", "made/s16.rf64", "made/s24.aiff", "made/s24.au",
-        "mewkiz-flac/80574.flac", "mpeg/lame_cbr64_44100_mono.mp3", "vorbis/perch_16000_mono.ogg",
+        "made/s16le.sph", "mewkiz-flac/80574.flac", "mpeg/lame_cbr64_44100_mono.mp3", "vorbis/perch_16000_mono.ogg",
     ]  # fmt: skip
     whole = [Row((AUDIO / name).read_bytes(), 0, name) for name in names]
     return whole, [Row(row.audio[: len(row.audio) // 2], 0, row.path) for row in whole if row.audio]

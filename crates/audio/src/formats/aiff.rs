@@ -97,7 +97,8 @@ fn find(file: &HeaderBytes<'_>) -> Result<PcmFormat> {
         other => {
             let name = other.escape_ascii();
             return Err(unsupported(format!(
-                "AIFF-C compression `{name}` is not decoded, only PCM, A-law, mu-law and IMA ADPCM"
+                "AIFF-C compression `{name}` is not decoded, only PCM, A-law, mu-law and IMA ADPCM; convert it with \
+                 `ffmpeg -i in.aifc out.flac`"
             )));
         }
     };

@@ -13,10 +13,12 @@ pub(crate) mod aiff;
 pub(crate) mod au;
 pub(crate) mod caf;
 pub(crate) mod flac;
+pub(crate) mod matroska;
 pub(crate) mod mp4;
 pub(crate) mod mpeg;
 pub(crate) mod ogg_flac;
 pub(crate) mod opus;
+pub(crate) mod sphere;
 pub(crate) mod vorbis;
 pub(crate) mod wav;
 pub(crate) mod wave64;
@@ -38,11 +40,13 @@ pub(crate) static FORMATS: &[&dyn Format] = &[
     &wave64::Wave64,
     &aiff::Aiff,
     &au::Au,
+    &sphere::Sphere,
     &caf::Caf,
     &ogg_flac::OggFlac,
     &vorbis::OggVorbis,
     &opus::OggOpus,
     &mp4::Mp4,
+    &matroska::Matroska,
     &adts::Adts,
     &mpeg::MpegAudio,
 ];

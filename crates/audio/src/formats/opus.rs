@@ -48,7 +48,7 @@ use link::Link;
 const PRE_ROLL: u64 = 19_200;
 /// The first bytes of the identification header.
 const MAGIC: &[u8] = b"OpusHead";
-const SAMPLE_RATE: u32 = 48_000;
+pub(crate) const SAMPLE_RATE: u32 = 48_000;
 
 /// Ogg whose first stream of sound is Opus.
 #[derive(Debug)]
@@ -70,6 +70,11 @@ impl Format for OggOpus {
     fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
         OpusIndex::read(from, size, info).map(|index| AnyIndex::Boxed(Box::new(index)))
     }
+}
+
+/// The samples of a packet by its first two bytes, at 48 kHz; 0 if no packet begins so.
+pub(crate) fn packet_samples(head: &[u8]) -> i64 {
+    packet::samples(head).map_or(0, |n| n as i64)
 }
 
 /// The worker's unused vectors.

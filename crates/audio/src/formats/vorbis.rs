@@ -126,6 +126,31 @@ impl VorbisPools {
     }
 }
 
+/// The lengths of packets, for containers that do not count samples.
+#[derive(Debug)]
+pub(crate) struct PacketLengths(Setup);
+
+impl PacketLengths {
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Unsupported`] for headers that are not decoded.
+    pub(crate) fn new(identification: &[u8], setup: &[u8]) -> Result<Self> {
+        Setup::parse(identification, setup).map(Self)
+    }
+
+    pub(crate) fn sample_rate(&self) -> u32 {
+        self.0.sample_rate
+    }
+
+    /// The samples of a packet with this first byte. `before` is the block size of the audio packet before
+    /// it, 0 if there is none, and then its own.
+    pub(crate) fn step(&self, before: &mut u16, first: Option<u8>) -> i64 {
+        let Some(size) = self.0.block_size(first) else { return 0 };
+        let n_samples = if *before == 0 { 0 } else { groups::yielded(*before, size) };
+        *before = size;
+        n_samples
+    }
+}
+
 /// The most bytes of all decoders of a chain: each change of headers between links needs a new decoder.
 const MAX_CHAIN_BYTES: usize = 256 << 20;
 

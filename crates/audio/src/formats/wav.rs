@@ -254,7 +254,8 @@ pub(super) fn coded(
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
         _ => {
             return Err(unsupported(format!(
-                "the WAV file's format tag is {tag:#06x}{}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded",
+                "the WAV file's format tag is {tag:#06x}{}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded: convert it \
+                 with `ffmpeg -i in.wav out.flac`",
                 tag_name(tag)
             )));
         }
@@ -303,6 +304,39 @@ mod tests {
             let bytes = file(b"RIFX", &extensible(guid), &[0; 4]);
             let Err(error) = find(&HeaderBytes::of(&bytes)) else { panic!("opened") };
             assert_eq!(error.kind, ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn codecs_that_are_not_decoded_are_named() {
+        // GSM 6.10, TrueSpeech, and an unknown one.
+        for (tag, name) in [(0x31, "0x0031 (GSM 6.10)"), (0x22, "(TrueSpeech)"), (0x1234, "0x1234;")] {
+            let fmt = [
+                tag as u8,
+                (tag >> 8) as u8,
+                1,
+                0,
+                0x40,
+                0x1f,
+                0,
+                0,
+                0x5d,
+                6,
+                0,
+                0,
+                65,
+                0,
+                0,
+                0,
+                2,
+                0,
+                64,
+                1,
+            ];
+            let bytes = file(b"RIFF", &fmt, &[0; 65]);
+            let Err(error) = find(&HeaderBytes::of(&bytes)) else { panic!("opened") };
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.message.contains(name) && error.message.contains("`ffmpeg -i in.wav"), "{error}");
         }
     }
 

@@ -187,7 +187,8 @@ impl Link {
         decoder.reset()?;
 
         let from = want.start - PRE_ROLL as i64;
-        let first_page = match from <= self.granules.start {
+        let is_from_start = from <= self.granules.start;
+        let first_page = match is_from_start {
             true => 0,
             false => first_page(pages, pages.partition_point(|page| page.reach <= from))?,
         };
@@ -226,7 +227,7 @@ impl Link {
             {
                 let behind = position + n_samples as i64;
                 let wanted = position.max(want.start)..behind.min(end);
-                if behind > from || first_page == 0 {
+                if behind > from || is_from_start {
                     let mut decode = || {
                         for page in &pages[checked.max(packet.first_page())..=packet.last_page] {
                             page.check(bytes)?;
