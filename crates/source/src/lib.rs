@@ -26,6 +26,7 @@
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
+//! | `layouts` | folders of Kaldi, Lhotse and NeMo |
 //! | `path_policy` | recordings that a row gives as a path |
 //! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
 //! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
@@ -43,6 +44,7 @@ pub mod columns;
 pub mod compression;
 mod contents;
 pub mod files;
+mod layouts;
 mod open_recording;
 mod mapped;
 mod memory_permits;
