@@ -1,4 +1,5 @@
-//! Folders whose names of files say what they are: data folders of Kaldi, shar of Lhotse, tarred sets of NeMo.
+//! Folders whose names of files say what they are: data folders of Kaldi, shar of Lhotse, tarred sets of
+//! NeMo.
 //!
 //! Input: the files at the top of a folder, in natural order. Output: its tables, each with the archives that
 //! have its recordings. A table that is called `metadata` goes first: then the folder is none of these.
@@ -6,8 +7,8 @@
 //! | files | table | archives |
 //! |---|---|---|
 //! | `wav.scp` | itself, with the files beside it (`files::kaldi`) | |
-//! | `cuts.000000.jsonl.gz`, `recording.000000.tar`, and so on | each `cuts` | the `recording` of its number |
-//! | `tarred_audio_manifest.json`, `audio_0.tar`, and so on | the manifest | all `audio` |
+//! | `cuts.000000.jsonl.gz`, `recording.000000.tar` and more | each `cuts` | its `recording` |
+//! | `tarred_audio_manifest.json`, `audio_0.tar` and more | the manifest | all `audio` |
 
 use std::path::{Path, PathBuf};
 

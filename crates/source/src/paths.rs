@@ -7,8 +7,8 @@
 //!   in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
 //! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
 //!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format. A folder of
-//!   recordings without shards stands for itself, with the recordings below it, and a folder of Kaldi, Lhotse or
-//!   NeMo (`layouts`) for itself, with its tables.
+//!   recordings without shards stands for itself, with the recordings below it, and a folder of Kaldi, Lhotse
+//!   or NeMo (`layouts`) for itself, with its tables.
 //! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
 //!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.

@@ -172,15 +172,13 @@ fn what_is_wrong_is_told_with_file_line_column_and_value() {
     let error = open(vec![folder.path().into()], &reading(&[])).unwrap_err();
     assert!(error.message.contains("line 2: byte 6 of the line is not UTF-8"), "{error}");
     let folder = data_folder(&[scp]);
-    let path = |manifest: &mut Manifest| manifest.path_column = Some("x".into());
-    let unit = |manifest: &mut Manifest| manifest.unit = Unit::Samples;
-    let root = |manifest: &mut Manifest| manifest.root = Some("a.tar".into());
-    let changes: [(&dyn Fn(&mut Manifest), &str); 3] =
-        [(&path, "path_column is of tables"), (&unit, "unit="), (&root, "root names archives")];
-    for (change, expected) in changes {
+    let refused = |expected: &str, change: &dyn Fn(&mut Manifest)| {
         let error = open(manifest(folder.path(), change), &reading(&[])).unwrap_err();
         assert!(error.message.contains(expected), "{error}");
-    }
+    };
+    refused("path_column is of tables", &|manifest| manifest.path_column = Some("x".into()));
+    refused("unit=", &|manifest| manifest.unit = Unit::Samples);
+    refused("root names archives", &|manifest| manifest.root = Some("a.tar".into()));
     let error = open(manifest(data_folder(&[("a.wav", "x")]).path(), |_| {}), &reading(&[])).unwrap_err();
     assert!(error.message.contains("which has no table that is known by its name"), "{error}");
 }
