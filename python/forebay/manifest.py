@@ -34,10 +34,12 @@ class Manifest(_Part):
     """A table whose rows name recordings, or segments of recordings: a source of a loader.
 
     `table`: the path of a `.csv`, `.tsv`, `.txt` (labels of Audacity, selections of Raven) or `.jsonl` file, also
-    compressed as `.gz` or `.zst`, or of a `.parquet` file; or rows, which are copied: a list of dicts, a dict of
-    columns, a data frame of pandas or a table of pyarrow.
+    compressed as `.gz` or `.zst`, of a `.parquet` file, or of a `wav.scp` of Kaldi; of a folder with a table that is
+    known by its name (`metadata.csv` and the like, a data folder of Kaldi, a shar of Lhotse, a tarred set of NeMo); or
+    rows, which are copied: a list of dicts, a dict of columns, a data frame of pandas or a table of pyarrow.
     Relative paths are below `root`, by default the folder of the table (of rows: the current one). A file outside of
-    it is read only with `allow_paths=` of the loader.
+    it is read only with `allow_paths=` of the loader. A `root` that ends in `.tar`, which may be a pattern, is that of
+    archives, whose members the paths name.
 
     `path_column`, `start`, `end`: the names of columns. By default the usual ones: `path`, `file_name`, `filepath`,
     `audio_filepath` and the like; `start` and `end`, `start_time` and `end_time`, `Begin Time (s)` and `End Time (s)`,

@@ -509,9 +509,10 @@ impl ArrayColumns {
         }
         let message = format!(
             "column {:?} is {} and holds no recordings; expected a struct with the fields bytes (binary) and path (string), a \
-             binary column or a string column of paths; {}",
+             binary column or a string column of paths{}; {}",
             field.name(),
-            field.data_type(),
+            shortened(field.data_type()),
+            advice(field.data_type()),
             listed(schema),
         );
         Err(Error::new(ErrorKind::Schema, message))
@@ -675,6 +676,27 @@ fn is_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_text(values),
         other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
+}
+
+/// What to do with a column whose values are recordings in another form, for an error.
+fn advice(data_type: &DataType) -> &'static str {
+    let item = match data_type {
+        DataType::FixedSizeBinary(_) => return ": cast it to binary",
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            item.data_type()
+        }
+        _ => return "",
+    };
+    match item {
+        DataType::Int8 | DataType::UInt8 => {
+            ": these lists may be the bytes of files; write them as binary, as with \
+             pa.array(map(bytes, column.to_numpy()), pa.binary())"
+        }
+        item if item.is_floating() || item.is_integer() => {
+            ": these lists may be samples; write each as WAV or FLAC, as with soundfile.write, and its bytes as binary"
+        }
+        _ => "",
     }
 }
 

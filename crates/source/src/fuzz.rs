@@ -64,6 +64,29 @@ fn table(bytes: &[u8]) {
             (one, other) => panic!("{name}: {:?}, {:?}", one.err(), other.err()),
         }
     }
+    kaldi(bytes, options);
+}
+
+/// Parses the same as each file of a data folder of Kaldi, and reads its rows. Any name is that file, so arks
+/// and recordings are it, too.
+fn kaldi(bytes: &[u8], options: ArrowOptions) {
+    for columns in [&[][..], &["utterance", "start", "duration"], &["text", "speaker", "recording"]] {
+        let columns = columns.iter().map(|&name| name.to_owned()).collect();
+        let options = ArrowOptions { columns, ..options.clone() };
+        let Ok(source) = Recordings::open_in(in_memory(bytes), &[[PathBuf::from("wav.scp")]], &options)
+        else {
+            continue;
+        };
+        let source = Arc::new(source);
+        assert!(source.n_rows() <= bytes.len() as u64);
+        let mut reader = source.reader();
+        for row in 0..source.n_rows().min(40) {
+            match reader.read(row, 1, &WholeRecord::ONCE) {
+                Ok(record) => assert!(record.payload.bytes.len() <= bytes.len()),
+                Err(error) => assert!(error.kind.is_record(), "{error}"),
+            }
+        }
+    }
 }
 
 /// Parses an archive of recordings and reads its members.

@@ -27,6 +27,7 @@
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
+//! | `layouts` | folders of Kaldi, Lhotse and NeMo |
 //! | `path_policy` | recordings that a row gives as a path |
 //! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
 //! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
@@ -44,6 +45,7 @@ pub mod columns;
 pub mod compression;
 mod contents;
 pub mod files;
+mod layouts;
 mod open_recording;
 mod mapped;
 mod memory_permits;

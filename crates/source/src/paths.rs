@@ -7,10 +7,12 @@
 //!   in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
 //! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
 //!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format. A folder of
-//!   recordings without shards stands for itself, with the recordings below it.
+//!   recordings without shards stands for itself, with the recordings below it, and a folder of Kaldi, Lhotse
+//!   or NeMo (`layouts`) for itself, with its tables.
 //! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
 //!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
+//! - A range of numbers, `{000..127}` or as NeMo writes it `_OP_0..127_CL_`, stands for a path of each.
 //! - A URL stands for one object. One that ends in `/`, that of a bucket, and a pattern are expanded in the
 //!   same way.
 //! - An existing path is taken literally, whatever characters it has.
@@ -33,7 +35,8 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     compression::Compression,
     fallible_alloc,
-    pattern::Pattern,
+    layouts::{self, FolderTable},
+    pattern::{self, Pattern},
     splits,
     storage::{Storage, StoredFile},
     tree::{DEEPEST, FolderEntry, Tree},
@@ -55,7 +58,7 @@ pub(crate) const RECORDINGS: [&str; 27] = [
 const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
 
 /// Whether a name is that of a table that describes the recordings of its folder.
-fn is_metadata(name: &OsStr) -> bool {
+pub(crate) fn is_metadata(name: &OsStr) -> bool {
     let (plain, compression) = Compression::split(Path::new(name));
     let names = if compression.is_some() { &METADATA[..2] } else { &METADATA };
     names.iter().any(|known| plain == Path::new(known))
@@ -73,6 +76,8 @@ pub(crate) struct RecordingFolder {
     /// The recordings below it, in natural order.
     pub recordings: Vec<PathBuf>,
     pub metadata: Vec<PathBuf>,
+    /// Its tables, if the names of its files tell which they are.
+    pub tables: Vec<FolderTable>,
 }
 
 /// A reader of shards; its formats decide which files of a folder are shards.
@@ -154,38 +159,18 @@ pub(crate) fn expand_folders(
     fallible_alloc::reserve(&mut from, paths.len())?;
     for (entry, path) in paths.iter().map(AsRef::as_ref).enumerate() {
         cancel::check("opening")?;
-        if urls::is_url(path) {
-            let is_literal = walk.url(path, &mut files)?;
-            fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
-            continue;
+        match of_range(path)? {
+            None => {
+                let is_literal = walk.entry(path, paths.len(), &mut files)?;
+                fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
+            }
+            Some(names) => {
+                for name in names {
+                    walk.entry(Path::new(&name), paths.len().max(2), &mut files)?;
+                }
+                fallible_alloc::resize(&mut from, files.len(), (entry, false))?;
+            }
         }
-        urls::check_path(path)?;
-        let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
-        let is_literal = if path.is_dir() {
-            walk.folder(path, &mut files)?;
-            false
-        } else if is_pattern && fs::symlink_metadata(path).is_err() {
-            walk.pattern(PathBuf::new(), path, path, &mut files)?;
-            false
-        } else {
-            if is_of_hub(path) {
-                return Err(not_found(
-                    path,
-                    format!(
-                        "there is no file or folder {0}; a data set of the Hub is hf://datasets/{0}",
-                        path.display()
-                    ),
-                ));
-            }
-            // Of a list of recordings, a missing one is a bad record.
-            let is_needed = paths.len() == 1 && is_recording(path.as_os_str());
-            if reads != Reads::Recordings || is_needed {
-                fs::symlink_metadata(path).map_err(|error| Error::io(path, "open", error))?;
-            }
-            fallible_alloc::push(&mut files, path.to_owned())?;
-            true
-        };
-        fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
     }
     // One folder or pattern has a file twice only through a link.
     let is_found = from.iter().any(|(_, is_literal)| !is_literal);
@@ -193,6 +178,17 @@ pub(crate) fn expand_folders(
         check_twice(&files, &from, paths, reads)?;
     }
     Ok((files, walk.folders))
+}
+
+/// The paths of a range of numbers in a path; None for a path without one, and for an existing one.
+fn of_range(path: &Path) -> Result<Option<Vec<String>>> {
+    let Some(found) = path.to_str().and_then(|text| pattern::numbered(text, MOST_ENTRIES as usize)) else {
+        return Ok(None);
+    };
+    if !urls::is_url(path) && fs::symlink_metadata(path).is_ok() {
+        return Ok(None);
+    }
+    found.map(Some).map_err(|message| Error::new(ErrorKind::Config, message))
 }
 
 /// Whether a path that does not exist has the form of a data set of the Hub, `owner/name`.
@@ -362,10 +358,49 @@ impl<'a> FolderWalk<'a> {
         Ok(way)
     }
 
+    /// Adds what one path stands for, of `n` that are expanded; returns whether it is a file as it is named.
+    fn entry(&mut self, path: &Path, n: usize, files: &mut Vec<PathBuf>) -> Result<bool> {
+        if urls::is_url(path) {
+            return self.url(path, files);
+        }
+        urls::check_path(path)?;
+        let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+        if path.is_dir() {
+            self.folder(path, files)?;
+            return Ok(false);
+        }
+        if is_pattern && fs::symlink_metadata(path).is_err() {
+            self.pattern(PathBuf::new(), path, path, files)?;
+            return Ok(false);
+        }
+        if is_of_hub(path) {
+            return Err(not_found(
+                path,
+                format!(
+                    "there is no file or folder {0}; a data set of the Hub is hf://datasets/{0}",
+                    path.display()
+                ),
+            ));
+        }
+        // Of a list of recordings, a missing one is a bad record.
+        let is_needed = n == 1 && is_recording(path.as_os_str());
+        if self.reads != Reads::Recordings || is_needed {
+            fs::symlink_metadata(path).map_err(|error| Error::io(path, "open", error))?;
+        }
+        fallible_alloc::push(files, path.to_owned())?;
+        Ok(true)
+    }
+
     /// Adds the files that a folder stands for.
     fn folder(&mut self, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         let (before, mut found) = (files.len(), FolderContent::default());
         self.below(folder, &Way::default(), files, &mut found)?;
+        if !found.tables.is_empty() {
+            let (path, tables) = (folder.to_owned(), found.tables);
+            let found = RecordingFolder { path, recordings: Vec::new(), metadata: Vec::new(), tables };
+            fallible_alloc::push(&mut self.folders, found)?;
+            return fallible_alloc::push(files, folder.to_owned());
+        }
         let formats = self.reads.formats();
         // Beside recordings, metadata.parquet is no shard.
         let are_metadata = |files: &[PathBuf]| files.iter().all(|file| is_metadata(name_of(file)));
@@ -379,7 +414,7 @@ impl<'a> FolderWalk<'a> {
             }
             fallible_alloc::push(
                 &mut self.folders,
-                RecordingFolder { path: folder.to_owned(), recordings, metadata },
+                RecordingFolder { path: folder.to_owned(), recordings, metadata, tables: Vec::new() },
             )?;
             return fallible_alloc::push(files, folder.to_owned());
         }
@@ -455,7 +490,14 @@ impl<'a> FolderWalk<'a> {
                 format!("{} holds several splits; pass the folder of one split: {names}", folder.display());
             return Err(Error::new(ErrorKind::Format, message));
         }
-        for FolderEntry { path, is_folder } in self.list(folder)? {
+        let entries = self.list(folder)?;
+        if self.reads == Reads::Recordings && way.depth == 1 {
+            found.tables = layouts::tables_of(&entries)?;
+            if !found.tables.is_empty() {
+                return Ok(());
+            }
+        }
+        for FolderEntry { path, is_folder } in entries {
             let name = name_of(&path);
             if matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_')) || is_left_out(name) {
                 found.left_out += 1;
@@ -622,6 +664,7 @@ struct FolderContent {
     /// Recordings, and the tables that describe them, for a reader of recordings.
     recordings: Vec<PathBuf>,
     metadata: Vec<PathBuf>,
+    tables: Vec<FolderTable>,
 }
 
 impl FolderContent {

@@ -1,4 +1,4 @@
-//! Patterns of file names, as in a shell.
+//! Patterns of file names, as in a shell, and ranges of numbers in them.
 //!
 //! A pattern matches one name at a time, with one saved position to return to, so the time is at most the
 //! product of both lengths. Source: own.
@@ -102,9 +102,81 @@ impl Pattern {
     }
 }
 
+/// The names that a range of numbers stands for: `a_{08..10}.tar` is `a_08.tar`, `a_09.tar` and `a_10.tar`,
+/// and so is `a__OP_08..10_CL_.tar`, as NeMo writes it. Several ranges are combined, the last one fastest.
+/// None if there is no range.
+///
+/// # Errors
+/// For more than `most` names.
+pub fn numbered(text: &str, most: usize) -> Option<std::result::Result<Vec<String>, String>> {
+    const BRACKETS: [(&str, &str); 2] = [("{", "}"), ("_OP_", "_CL_")];
+    let find = |(open, close): (&str, &str)| {
+        let mut from = 0;
+        loop {
+            let start = from + text[from..].find(open)?;
+            let inner = &text[start + open.len()..];
+            let end = inner.find(close)?;
+            if let Some(range) = range_of(&inner[..end]) {
+                return Some((start, range, &inner[end + close.len()..]));
+            }
+            from = start + open.len();
+        }
+    };
+    let (start, (first, last, width), rest) =
+        BRACKETS.into_iter().filter_map(find).min_by_key(|&(start, ..)| start)?;
+    let too_many = || Some(Err(format!("{text:?} stands for more than {most} names")));
+    let rests = match numbered(rest, most) {
+        None => vec![rest.to_owned()],
+        Some(Ok(rests)) => rests,
+        Some(Err(_)) => return too_many(),
+    };
+    let n = last - first;
+    if n >= most as u64 || (n + 1).saturating_mul(rests.len() as u64) > most as u64 {
+        return too_many();
+    }
+    let name = |number: u64, rest: &String| format!("{}{number:0width$}{rest}", &text[..start]);
+    Some(Ok((first..=last).flat_map(|number| rests.iter().map(move |rest| name(number, rest))).collect()))
+}
+
+/// The numbers of `08..10`, and the digits that each has at least.
+fn range_of(text: &str) -> Option<(u64, u64, usize)> {
+    const MOST_DIGITS: usize = 18;
+    let (first, last) = text.split_once("..")?;
+    let number = |text: &str| {
+        let is_one =
+            (1..=MOST_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_one)
+    };
+    let (from, to) = (number(first)?, number(last)?);
+    let is_padded = [first, last].iter().any(|text| text.len() > 1 && text.starts_with('0'));
+    (from <= to).then_some((from, to, if is_padded { first.len().max(last.len()) } else { 1 }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_of_numbers() {
+        let names = |text: &str| numbered(text, 100).map(|found| found.map(|names| names.join(" ")));
+        for (text, expected) in [
+            ("a_{8..10}.tar", "a_8.tar a_9.tar a_10.tar"),
+            ("a_{08..10}.tar", "a_08.tar a_09.tar a_10.tar"),
+            ("a__OP_0..1_CL_.tar", "a_0.tar a_1.tar"),
+            ("b{1..2}/a__OP_0..1_CL_.tar", "b1/a_0.tar b1/a_1.tar b2/a_0.tar b2/a_1.tar"),
+            ("{x}{3..3}", "{x}3"),
+            ("{000..001}", "000 001"),
+        ] {
+            assert_eq!(names(text).unwrap().unwrap(), expected, "{text}");
+        }
+        for text in ["a.tar", "a_{1,2}.tar", "{2..1}", "{..}", "{1..x}", "{1..}", "_OP_1..2", "{-1..2}"] {
+            assert!(names(text).is_none(), "{text}");
+        }
+        for text in ["{0..100}", "{0..999999999999999999}", "{1..50}{1..3}"] {
+            assert!(names(text).unwrap().is_err(), "{text}");
+        }
+        assert_eq!(numbered("{0..99}", 100).unwrap().unwrap().len(), 100);
+    }
 
     /// Whether a pattern matches, the obvious way: by all splits.
     fn matches_slowly(tokens: &[Token], name: &[char]) -> bool {

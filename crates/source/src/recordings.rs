@@ -14,7 +14,8 @@ use super::open_recording::{OpenRecording, info_of_row};
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     contents::Contents,
-    files::{FilesReader, FilesSource, Manifest, ReadCounts, TablePlan},
+    files::{FilesReader, FilesSource, Manifest, ReadCounts, RowSource, TablePlan},
+    layouts::FolderTable,
     order_of_rows::RowOrder,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -498,7 +499,7 @@ fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<Sha
     while let Some(entry) = entries.next() {
         let path = match entry {
             Entry::Manifest(manifest) => {
-                parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
+                manifests_of(manifest, storage, parts)?;
                 continue;
             }
             Entry::Path(path) => path,
@@ -524,7 +525,7 @@ fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<Sha
                 parts.push(ShardOrTable::Table(TablePlan::List(std::mem::take(&mut list))));
             }
             if let Some(folder) = folders.next_if(|folder| folder.path == file) {
-                parts.extend(tables_of(folder).map(ShardOrTable::Table));
+                parts.extend(tables_of(folder, Manifest::of).into_iter().map(ShardOrTable::Table));
             } else if is_table(&file) {
                 parts.push(ShardOrTable::Table(TablePlan::Manifest(Arc::new(Manifest::of(file)))));
             } else {
@@ -538,16 +539,62 @@ fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<Sha
     Ok(())
 }
 
-/// The tables of a folder: those that describe its recordings, else the folder itself.
-fn tables_of(folder: paths::RecordingFolder) -> impl Iterator<Item = TablePlan> {
-    let paths::RecordingFolder { path, recordings, mut metadata } = folder;
+/// Adds the table of a manifest, or of one that names a folder the tables of that.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a folder without a table; those of [`paths::expand`].
+fn manifests_of(
+    manifest: Arc<Manifest>,
+    storage: &Arc<dyn Storage>,
+    parts: &mut Vec<ShardOrTable>,
+) -> Result<()> {
+    let RowSource::File(path) = &manifest.rows else {
+        parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
+        return Ok(());
+    };
+    let is_folder = match urls::is_url(path) {
+        true => urls::named(path).is_ok_and(|named| named == urls::Named::Folder),
+        false => path.is_dir(),
+    };
+    if !is_folder {
+        parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
+        return Ok(());
+    }
+    let (_, folders) = paths::expand_folders(&[path], Reads::Recordings, storage)?;
+    let of = |table| Manifest { rows: RowSource::File(table), ..(*manifest).clone() };
+    let plans: Vec<TablePlan> = folders.into_iter().flat_map(|folder| tables_of(folder, of)).collect();
+    if plans.is_empty() || plans.iter().any(|plan| matches!(plan, TablePlan::Folder { .. })) {
+        let message = format!(
+            "table is the folder {}, which has no table that is known by its name (wav.scp of Kaldi, metadata.csv and the \
+             like); give the path of the table, or the folder itself as the source",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    parts.extend(plans.into_iter().map(ShardOrTable::Table));
+    Ok(())
+}
+
+/// The tables of a folder: those that describe its recordings, else the folder itself. `of` makes the
+/// manifest of a table.
+fn tables_of(folder: paths::RecordingFolder, of: impl Fn(PathBuf) -> Manifest) -> Vec<TablePlan> {
+    let paths::RecordingFolder { path, recordings, mut metadata, tables } = folder;
+    let manifest = |table| TablePlan::Manifest(Arc::new(of(table)));
+    if !tables.is_empty() {
+        let plan = |FolderTable { table, archives }| match archives {
+            None => manifest(table),
+            Some(archives) => TablePlan::Archived { manifest: Arc::new(of(table)), archives },
+        };
+        return tables.into_iter().map(plan).collect();
+    }
     // One at the top is for all that is below it.
     if let Some(top) = metadata.iter().position(|table| table.parent() == Some(&path)) {
         metadata = vec![metadata.swap_remove(top)];
     }
-    let whole = metadata.is_empty().then_some(TablePlan::Folder { folder: path, files: recordings });
-    let described = metadata.into_iter().map(|table| TablePlan::Manifest(Arc::new(Manifest::of(table))));
-    described.chain(whole)
+    match metadata.is_empty() {
+        true => vec![TablePlan::Folder { folder: path, files: recordings }],
+        false => metadata.into_iter().map(manifest).collect(),
+    }
 }
 
 /// The shards, or else the tables. Both together are an error.
@@ -579,7 +626,7 @@ fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec
 /// Whether a path is that of a table that names recordings. Parquet is a shard.
 fn is_table(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    const TABLES: [&str; 7] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "tar"];
+    const TABLES: [&str; 8] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "scp", "tar"];
     const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "zip"];
     let is = |ending: &str| TABLES.contains(&ending);
     let inner =

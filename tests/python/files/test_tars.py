@@ -13,20 +13,11 @@ import pytest
 import forebay
 from forebay import Manifest, targets
 from recordings import TINY, tiny_rows
-from tables import write_recordings
+from tables import write_recordings, write_tar
 
 ONE_PASS: dict[str, Any] = {
     **TINY, "batch_size": 8, "infinite": False, "order": "sequential", "augment": False, "shuffle_min_size": 0,
 }  # fmt: skip
-
-
-def write_tar(path: Path, members: list[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> Path:
-    with tarfile.open(path, "w", format=form) as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def samples(n: int, folder: str = "") -> list[tuple[str, bytes]]:

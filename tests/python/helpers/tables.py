@@ -1,7 +1,9 @@
 """Folders of small recordings, and tables that name them."""
 
 import csv
+import io
 import json
+import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,16 @@ def compressed(table: Path, ending: str) -> Path:
     path = table.with_name(f"{table.name}.{ending}")
     with pa.CompressedOutputStream(str(path), {"gz": "gzip", "zst": "zstd"}[ending]) as stream:
         stream.write(table.read_bytes())
+    return path
+
+
+def write_tar(path: Path, members: list[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> Path:
+    """Writes an archive with these names and bytes."""
+    with tarfile.open(path, "w", format=form) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     return path
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -123,3 +124,34 @@ def test_what_does_not_go_together(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "short.parquet").write_bytes(parquet[0].read_bytes()[:-30])
     with pytest.raises(forebay.ConfigError, match=r"short\.parquet"):
         forebay.Loader(tmp_path / "short.parquet", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (pa.list_(pa.uint8()), "may be the bytes of files"),
+        (pa.list_(pa.int8()), "may be the bytes of files"),
+        (pa.list_(pa.int16()), "may be samples"),
+        (pa.large_list(pa.float32()), "may be samples"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_recordings_as_lists_are_refused_with_advice(kind: pa.DataType, told: str, ending: str, tmp_path: Path) -> None:
+    table = pa.table({"audio": pa.array([[1, 2, 3]], kind), "bytes": pa.array([b"abc"], pa.binary(3))})
+    path = tmp_path / f"lists.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as shard:
+            shard.write_table(table)
+    with pytest.raises(forebay.ConfigError, match=f"holds no recordings.* {told}"):
+        forebay.Loader(path, **SMALL)
+    with pytest.raises(forebay.ConfigError, match="cast it to binary"):
+        forebay.Loader(path, audio_column="bytes", **SMALL)
+    # The advice, followed, gives the bytes.
+    if "bytes" in told:
+        row = np.frombuffer(tiny_rows(1)[0].audio or b"", "u1").view(kind.value_type.to_pandas_dtype())
+        lists = pa.chunked_array([pa.array([row], kind)])
+        table = pa.table({"audio": pa.array(map(bytes, lists.to_numpy()), pa.binary())})
+        pq.write_table(table, tmp_path / "bytes.parquet")
+        assert next(forebay.Loader(tmp_path / "bytes.parquet", **{**SMALL, "batch_size": 1}))["spectrogram"].any()

@@ -126,6 +126,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
         samples, rate = forebay.decode(row.audio or b"")
         utterance["duration"] = samples.shape[-1] / rate
     (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
+    write_kaldi(folder / "kaldi", rows)
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
         shards.mkdir(parents=True)
@@ -136,6 +137,22 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("web", "code"):
         cache.build({"all": range(len(DOCUMENTS))}, lambda numbers: DOCUMENTS[: len(numbers)], folder / "caches" / name)
     return folder
+
+
+def write_kaldi(folder: Path, rows: list[Row]) -> None:
+    """A data folder whose paths begin at the folder above it."""
+    (folder / "train").mkdir(parents=True)
+    (folder / "wav").mkdir()
+    for i, row in enumerate(rows[:4]):
+        (folder / "wav" / f"{i}.ogg").write_bytes(row.audio or b"")
+    lines = {
+        "wav.scp": "r{0} wav/{0}.ogg",
+        "segments": "u{0} r{0} 0 0.9",
+        "utt2spk": "u{0} s",
+        "text": "u{0} it is {0}",
+    }
+    for name, line in lines.items():
+        (folder / "train" / name).write_text("".join(line.format(i) + "\n" for i in range(4)))
 
 
 def write_annotated(folder: Path, rows: list[Row]) -> None:

@@ -7,7 +7,7 @@ use super::{
     json::Json,
     manifest::{Manifest, TableRequest},
     names::NameIndex,
-    rows::{TableBuilder, builders, check_stop, in_line},
+    rows::{TableBuilder, at, builders, check_stop, in_line},
     schema_inference::{self, SchemaInference},
     table::ArchivePlace,
     tar::{self, Member, Tar},
@@ -16,7 +16,8 @@ use crate::{
     Error, ErrorKind, Result,
     columns::{ColumnChoice, MOST_TEXT_BYTES},
     fallible_alloc,
-    paths::{self, Reads},
+    layouts::Archives,
+    paths,
     storage::{Storage, Version},
 };
 
@@ -136,7 +137,7 @@ impl MemberGroup {
     /// # Errors
     /// [`ErrorKind::Config`] if the key has one.
     fn set_recording(&mut self, member: Member, ending: &str) -> Result<()> {
-        let place = ArchivePlace { archive: 0, at: member.at, len: member.len };
+        let place = ArchivePlace { archive: 0, at: member.at, len: Some(member.len) };
         if let Some((before, _)) = &self.recording {
             let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
             let (before, name) = (show(before), show(&member.name));
@@ -216,7 +217,7 @@ impl TableBuilder {
         let Some((name, place)) = &group.recording else { return Ok(()) };
         let row = self.n_rows();
         let shown = String::from_utf8_lossy(name).into_owned();
-        if place.at.saturating_add(place.len) > size && self.damage.is_none() {
+        if place.at.saturating_add(place.len.unwrap_or(0)) > size && self.damage.is_none() {
             let message = format!("the archive is cut off within {shown:?}");
             self.damage = Some(Error::new(ErrorKind::Truncated, message).at_byte(size));
         }
@@ -256,11 +257,22 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Finds the files in the archives at `root`, which may be a pattern.
-    pub(super) fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>) -> Result<()> {
-        let archives = paths::expand(&[root], Reads::Recordings, storage)?;
+    /// Finds the files of a table in archives. Their names are those of members, with their endings or
+    /// without.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a member that is there twice, and if no file is there; of paired archives
+    /// also for a row without a member, and for a member without a row.
+    pub(super) fn find_in(
+        &mut self,
+        archives: &Archives,
+        table: &Path,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<()> {
         fallible_alloc::resize(&mut self.places, self.names.texts().len(), None)?;
-        for (number, path) in (0..).zip(&archives) {
+        let mut parts = FileParts::of(&self.names)?;
+        let (mut n_spare, mut spare) = (0u64, None);
+        for (number, path) in (0..).zip(&archives.paths) {
             let path: Arc<Path> = path.as_path().into();
             let mut read = || -> Result<()> {
                 let mut tar = Tar::open(storage, &path)?;
@@ -272,29 +284,139 @@ impl TableBuilder {
                         name.iter().rposition(|&byte| byte == b'.').map_or(name, |point| &name[..point]);
                     let shown = String::from_utf8_lossy(name);
                     let is_recording = paths::is_recording(shown.as_ref().as_ref());
-                    let Some(file) =
-                        self.names.find(name).or_else(|| self.names.find(stem).filter(|_| is_recording))
-                    else {
-                        continue;
+                    let find = |names: &NameIndex| {
+                        names.find(name).or_else(|| names.find(stem).filter(|_| is_recording))
                     };
-                    let place = &mut self.places[file as usize];
-                    if let Some(ArchivePlace { archive, .. }) = place {
-                        let before = archives[*archive as usize].display();
-                        let message = format!(
-                            "the member {shown:?} is in {before} too, so it is not known which one a row names; give \
-                             archives in which each name is there once"
-                        );
-                        return Err(Error::new(ErrorKind::Config, message));
+                    let at = ArchivePlace { archive: number, at: member.at, len: Some(member.len) };
+                    let (file, whole) = (find(&self.names), find(&parts.wholes));
+                    if file.is_none() && whole.is_none() && is_recording {
+                        n_spare += 1;
+                        spare.get_or_insert_with(|| (shown.into_owned(), path.clone()));
+                        continue;
                     }
-                    *place = Some(ArchivePlace { archive: number, at: member.at, len: member.len });
+                    let slots = [
+                        file.map(|file| &mut self.places[file as usize]),
+                        whole.map(|whole| &mut parts.places[whole as usize]),
+                    ];
+                    for slot in slots.into_iter().flatten() {
+                        if let Some(ArchivePlace { archive, .. }) = slot {
+                            let before = archives.paths[*archive as usize].display();
+                            let message = format!(
+                                "the member {shown:?} is in {before} too, so it is not known which one a row names; give \
+                                 archives in which each name is there once"
+                            );
+                            return Err(Error::new(ErrorKind::Config, message));
+                        }
+                        *slot = Some(at);
+                    }
                 }
                 Ok(())
             };
             read().map_err(|error| error.in_shard(&path))?;
             self.archives.push(path.clone());
         }
+        parts.fill(&mut self.places);
+        self.check_found(archives, table, n_spare, spare)
+    }
+
+    /// Checks which files were found, and logs the others. `spare` is the first of the recordings without a
+    /// row, and its archive.
+    fn check_found(
+        &self,
+        archives: &Archives,
+        table: &Path,
+        n_spare: u64,
+        spare: Option<(String, Arc<Path>)>,
+    ) -> Result<()> {
+        let n_missing = self.places.iter().filter(|place| place.is_none()).count();
+        let missing = self.places.iter().position(Option::is_none);
+        let described = missing.map(|file| {
+            let row = self.files.iter().position(|&other| other as usize == file).unwrap_or_default();
+            let line = self.lines.as_ref().map(|lines| lines.of(row as u64));
+            (at(line, row), String::from_utf8_lossy(self.names.texts().get(file)).into_owned())
+        });
+        let wrong = |message: String| Err(Error::new(ErrorKind::Config, message).in_shard(table));
+        let count = archives.paths.len();
+        let among = match &archives.paths[..] {
+            [one] => one.display().to_string(),
+            _ => format!("the {count} archives"),
+        };
+        if let Some((place, name)) = &described {
+            if archives.are_paired {
+                return wrong(format!(
+                    "{place}: the cut {name:?} has no recording in {among}, which belongs to the table; copy the shar again"
+                ));
+            }
+            if n_missing == self.places.len() {
+                return wrong(format!(
+                    "{place}: {among} {} no member {name:?}, and none of the other {} names is there either; rows name members \
+                     as the archive has them, with or without their endings",
+                    if count == 1 { "has" } else { "have" },
+                    n_missing - 1
+                ));
+            }
+            log::warn!(
+                "{}: {n_missing} of {} recordings are in no archive, the first is {name:?} ({place}); they are bad records",
+                table.display(),
+                self.places.len()
+            );
+        }
+        if let Some((name, archive)) = spare {
+            if archives.are_paired {
+                return wrong(format!(
+                    "{} has the recording {name:?}, which is of no cut of the table; copy the shar again",
+                    archive.display()
+                ));
+            }
+            log::warn!(
+                "{}: {n_spare} recordings of {among} have no row and are left out, the first is {name:?}",
+                table.display()
+            );
+        }
         Ok(())
     }
+}
+
+/// Files that are parts of others: NeMo calls segments of a member `a.wav` also `a-sub1.wav`, `a-sub2.wav`.
+struct FileParts {
+    /// The names of the whole files, and their places.
+    wholes: NameIndex,
+    places: Vec<Option<ArchivePlace>>,
+    /// The number of each part, and that of its whole.
+    parts: Vec<(u32, u32)>,
+}
+
+impl FileParts {
+    fn of(names: &NameIndex) -> Result<Self> {
+        let mut found = Self { wholes: NameIndex::default(), places: Vec::new(), parts: Vec::new() };
+        for (number, name) in (0..).zip(names.texts().iter()) {
+            let Some(whole) = whole_of(name) else { continue };
+            let whole = found.wholes.number(&whole)?;
+            fallible_alloc::push(&mut found.parts, (number, whole))?;
+        }
+        fallible_alloc::resize(&mut found.places, found.wholes.texts().len(), None)?;
+        Ok(found)
+    }
+
+    /// Gives parts the place of the whole. A member with the part's own name goes first.
+    fn fill(&self, places: &mut [Option<ArchivePlace>]) {
+        for &(part, whole) in &self.parts {
+            let place = &mut places[part as usize];
+            *place = place.or(self.places[whole as usize]);
+        }
+    }
+}
+
+/// The name without `-sub` and digits before its ending; None if it has none.
+fn whole_of(name: &[u8]) -> Option<Vec<u8>> {
+    const MARK: &[u8] = b"-sub";
+    let at = name.windows(MARK.len()).rposition(|part| part == MARK)?;
+    let rest = &name[at + MARK.len()..];
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let ending = &rest[digits..];
+    let is_part =
+        at > 0 && digits > 0 && (ending.is_empty() || ending.starts_with(b".") && !ending.contains(&b'/'));
+    is_part.then(|| [&name[..at], ending].concat())
 }
 
 /// The place of a row of an archive in messages.
@@ -310,5 +432,28 @@ fn of_member<'a>(ending: &str, text: &'a [u8]) -> Cell<'a> {
         Some(text) => text.parse().map_or(Cell::Text(trimmed), Cell::Int),
         None if ending == "cls" => Cell::Text(trimmed),
         None => Cell::Text(text.trim_ascii_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_files() {
+        for (name, whole) in [
+            ("a-sub1.wav", Some("a.wav")),
+            ("x/a-b-sub12.flac", Some("x/a-b.flac")),
+            ("a-sub1-sub2.wav", Some("a-sub1.wav")),
+            ("a-sub3", Some("a")),
+            ("a-sub.wav", None),
+            ("a-sub1b.wav", None),
+            ("-sub1.wav", None),
+            ("a-sub1.x/b.wav", None),
+            ("a.wav", None),
+        ] {
+            let found = whole_of(name.as_bytes()).map(|whole| String::from_utf8(whole).unwrap());
+            assert_eq!(found.as_deref(), whole, "{name}");
+        }
     }
 }

@@ -115,7 +115,8 @@ impl TableBuilder {
                 // Others may be in some lines alone, and are looked for in each.
                 let names: Vec<String> =
                     object.iter().map(|(name, _)| name.to_owned()).chain(later.iter().cloned()).collect();
-                let roles = Roles::choose(&names, manifest, &first, false)?;
+                let roles = Roles::choose(&names, manifest, &first, false)
+                    .map_err(|error| mixed_cut(&object, line).unwrap_or(error))?;
                 self.with_segments(&roles);
                 let label = asked.label.name().or_else(|| roles.label.map(|role| &*names[role]));
                 self.label_name = label.map(str::to_owned);
@@ -146,7 +147,10 @@ impl TableBuilder {
             let of = |role: Option<usize>| role.and_then(|role| object.get(&names[role]));
             let place = || at(Some(line), 0);
             let name = match of(roles.path) {
-                None | Some(Json::Null) => None,
+                None | Some(Json::Null) => match mixed_cut(&object, line) {
+                    None => None,
+                    Some(error) => return Err(error),
+                },
                 Some(Json::Text(name)) => Some(name.as_bytes()),
                 // A cut of Lhotse.
                 Some(Json::Object(recording)) => Some(file_of(recording, &object, place)?),
@@ -187,6 +191,17 @@ impl TableBuilder {
         self.set_columns(columns, n_labels > 0)?;
         Ok(Some(lines.version()))
     }
+}
+
+/// The error of a cut of Lhotse that has several tracks; None for any other row.
+fn mixed_cut(object: &Object<'_>, line: u64) -> Option<Error> {
+    object.get("tracks").and_then(Json::as_list)?;
+    let message = format!(
+        "{}: the cut has tracks (a MixedCut), which are not mixed here; give the cuts as they were before, and \
+         augment=[Mix(...)], or save the mixed recordings",
+        at(Some(line), 0)
+    );
+    Some(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// The file of a cut's recording; of one in an archive beside it, the name of the cut.

@@ -46,7 +46,8 @@ impl Manifest {
 /// Where the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowSource {
-    /// In a file: csv, tsv, labels in txt, JSON lines, these also compressed, or Parquet.
+    /// In a file: csv, tsv, labels in txt, JSON lines, these also compressed, Parquet, or a script of Kaldi;
+    /// or in a folder that has one.
     File(PathBuf),
     Given(std::sync::Arc<GivenRows>),
 }

@@ -15,6 +15,7 @@ mod csv;
 mod indexes;
 mod json;
 mod json_lines;
+mod kaldi;
 mod lru;
 mod manifest;
 mod names;

@@ -15,6 +15,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     columns::{ColumnChoice, SchemaColumn},
+    layouts::Archives,
+    paths::{self, Reads},
     storage::{Storage, resolve},
     urls,
 };
@@ -23,6 +25,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum TablePlan {
     Manifest(Arc<Manifest>),
+    /// The table of a folder that has the recordings in archives.
+    Archived {
+        manifest: Arc<Manifest>,
+        archives: Archives,
+    },
     Folder {
         folder: PathBuf,
         files: Vec<PathBuf>,
@@ -46,36 +53,62 @@ impl Table {
         match plan {
             TablePlan::Folder { folder, files } => Self::of_folder(folder, files, asked),
             TablePlan::List(files) => Self::of_list(files, asked),
-            TablePlan::Manifest(manifest) => {
-                let path: Arc<Path> = manifest.path().into();
-                let folder = match &manifest.rows {
-                    RowSource::File(path) => path.parent().unwrap_or(Path::new("")),
-                    RowSource::Given(_) => Path::new(""),
-                };
-                let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
-                let mut builder = TableBuilder { unit: manifest.unit, ..TableBuilder::default() };
-                if let RowSource::File(path) = &manifest.rows
-                    && !path.exists()
-                {
-                    check_named(path)?;
-                }
-                let in_archives = manifest.root.as_deref().is_some_and(is_archive);
-                if let Some(root) = manifest.root.as_deref().filter(|_| !in_archives) {
-                    check_root(&**storage, root)?;
-                }
-                let read = match &manifest.rows {
-                    RowSource::File(_) => builder.read(storage, &path, manifest, asked),
-                    RowSource::Given(rows) => builder.given(rows, manifest, asked),
-                };
-                read.map_err(|error| error.in_shard(&path))?;
-                if in_archives {
-                    builder.find_in(&root, storage)?;
-                }
-                let mut table = builder.finish(path, root);
-                table.is_of_manifest = true;
-                Ok(table)
+            TablePlan::Manifest(manifest) => Self::of_manifest(manifest, None, storage, asked),
+            TablePlan::Archived { manifest, archives } => {
+                Self::of_manifest(manifest, Some(archives), storage, asked)
             }
         }
+    }
+
+    /// Reads a table; `archives` are those of its folder, if it has any.
+    fn of_manifest(
+        manifest: &Manifest,
+        archives: Option<&Archives>,
+        storage: &Arc<dyn Storage>,
+        asked: &TableRequest<'_>,
+    ) -> Result<Self> {
+        let path: Arc<Path> = manifest.path().into();
+        let folder = match &manifest.rows {
+            RowSource::File(path) => path.parent().unwrap_or(Path::new("")),
+            RowSource::Given(_) => Path::new(""),
+        };
+        let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
+        let mut builder = TableBuilder { unit: manifest.unit, ..TableBuilder::default() };
+        if let RowSource::File(path) = &manifest.rows
+            && !path.exists()
+        {
+            check_named(path)?;
+        }
+        let in_archives = manifest.root.as_deref().is_some_and(is_archive);
+        if archives.is_some() && manifest.root.is_some() {
+            let message = "root is the folder of relative paths, and this folder has its recordings in archives; \
+                           leave root= out, or give the table and root= both";
+            return Err(Error::new(ErrorKind::Config, message).in_shard(&path));
+        }
+        if let Some(root) = manifest.root.as_deref().filter(|_| !in_archives) {
+            check_root(&**storage, root)?;
+        }
+        let read = match &manifest.rows {
+            RowSource::File(_) => builder.read(storage, &path, manifest, asked),
+            RowSource::Given(rows) => builder.given(rows, manifest, asked),
+        };
+        // A file beside the table is named already.
+        read.map_err(|error| if error.place.shard.is_some() { error } else { error.in_shard(&path) })?;
+        let of_root;
+        let archives = match archives {
+            None if in_archives => {
+                let paths = paths::expand(&[&root], Reads::Recordings, storage)?;
+                of_root = Archives { paths, are_paired: false };
+                Some(&of_root)
+            }
+            archives => archives,
+        };
+        if let Some(archives) = archives {
+            builder.find_in(archives, &path, storage)?;
+        }
+        let mut table = builder.finish(path, root);
+        table.is_of_manifest = true;
+        Ok(table)
     }
 
     fn of_folder(folder: &Path, files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
@@ -132,7 +165,7 @@ impl Table {
 }
 
 /// Whether a path is that of tar archives.
-fn is_archive(path: &Path) -> bool {
+pub(super) fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
 }
 

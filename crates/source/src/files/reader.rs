@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::indexes::IndexLocation;
 use super::{
-    FilesSource, Table,
+    FilesSource, Table, kaldi,
     lru::Lru,
     name_of,
     recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
@@ -233,6 +233,9 @@ fn find<'a>(
         None => {
             files.remove(key);
             let file = Arc::new(match place {
+                Some(ArchivePlace { archive, .. }) if table.are_archives_of_rows => {
+                    open_archive_of_row(source, table, archive)?
+                }
                 Some(ArchivePlace { archive, .. }) => {
                     StoredFile::open(&source.storage, &table.archives[archive as usize])?
                 }
@@ -245,7 +248,11 @@ fn find<'a>(
             file
         }
     };
-    let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
+    let (at, len) = match place {
+        None => (0, file.size()),
+        Some(ArchivePlace { at, len: Some(len), .. }) => (at, len),
+        Some(ArchivePlace { at, len: None, .. }) => kaldi::recording_at(&file, at)?,
+    };
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
     Ok(RecordingFile { file, at, len, key, source, permits, n_read: Cell::new(0) })
@@ -260,11 +267,20 @@ pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
     let (mut first, mut n_tried) = (None, 0);
     for &row in rows {
         let (_, table, row) = source.table(row);
-        let Some(name) = table.name(row).map(path_of).filter(|_| table.archives.is_empty()) else { continue };
+        let place = match table.place(row) {
+            None => None,
+            Some(place) if table.are_archives_of_rows => place,
+            Some(_) => continue,
+        };
+        let Some(name) = table.name(row).map(path_of) else { continue };
         if urls::is_url(&urls::join(&table.root, &name)) {
             return Ok(());
         }
-        let Err(error) = open(source, table, &name) else { return Ok(()) };
+        let opened = match place {
+            Some(ArchivePlace { archive, .. }) => open_archive_of_row(source, table, archive),
+            None => open(source, table, &name),
+        };
+        let Err(error) = opened else { return Ok(()) };
         // The system failed: the read of the row tells it.
         if error.kind != ErrorKind::Unreadable {
             return Ok(());
@@ -304,12 +320,26 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
             }
         }
     }
+    Err(unopened(table, name, error))
+}
+
+/// Opens an archive that rows name.
+fn open_archive_of_row(source: &FilesSource, table: &Table, archive: u32) -> Result<StoredFile> {
+    let name = &table.archives[archive as usize];
+    match open_one(source, table, name) {
+        Err(error) if path_policy::is_of_path(&error) => Err(unopened(table, name, error)),
+        opened => opened,
+    }
+}
+
+/// The error of a file that cannot be opened by its name.
+fn unopened(table: &Table, name: &Path, error: Error) -> Error {
     let root = table.root.display().to_string();
     let below = if name.is_absolute() || root.is_empty() { String::new() } else { format!(" below {root}") };
     let is_of_windows = name.as_os_str().as_encoded_bytes().contains(&b'\\');
     let hint = if is_of_windows { " (folders in a path are separated by /)" } else { "" };
     let message = format!("the file {name:?} cannot be opened{below}{hint}");
-    Err(Error { message, kind: ErrorKind::Unreadable, ..error })
+    Error { message, kind: ErrorKind::Unreadable, ..error }
 }
 
 fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {

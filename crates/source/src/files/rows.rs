@@ -38,6 +38,7 @@ pub(super) struct TableBuilder {
     pub n_bytes: u64,
     pub damage: Option<Error>,
     pub archives: Vec<Arc<Path>>,
+    pub are_archives_of_rows: bool,
     pub places: Vec<Option<ArchivePlace>>,
 }
 
@@ -141,6 +142,7 @@ impl TableBuilder {
             n_bytes: self.n_bytes,
             damage: self.damage,
             archives: self.archives,
+            are_archives_of_rows: self.are_archives_of_rows,
             places: self.places,
             names: self.names.into_texts(),
             files: self.files,
@@ -167,6 +169,7 @@ impl TableBuilder {
             ("csv" | "tsv" | "tab" | "txt", _) => self.csv(storage, path, manifest, asked)?,
             // NeMo gives lines this ending, too.
             ("jsonl" | "ndjson" | "json", _) => self.json(storage, path, manifest, asked)?,
+            ("scp", None) => self.kaldi(storage, path, manifest, asked)?,
             ("parquet", None) => self.parquet(storage, path, manifest, asked)?,
             ("tar", None) => self.tar(storage, path, manifest, asked)?,
             _ => {
@@ -178,7 +181,7 @@ impl TableBuilder {
                 };
                 let message = format!(
                     "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl (also with .gz or .zst) or .parquet, \
-                     or a .tar{packed}"
+                     a wav.scp, or a .tar{packed}"
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             }

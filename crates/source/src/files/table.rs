@@ -30,6 +30,9 @@ pub(super) struct Table {
     pub files: Vec<u32>,
     /// The archives that have the files, and the place of each file; empty for files of their own.
     pub archives: Vec<Arc<Path>>,
+    /// Whether rows name the archives, so that files without a place are files of their own, instead of the
+    /// user.
+    pub are_archives_of_rows: bool,
     pub places: Vec<Option<ArchivePlace>>,
     pub segments: Option<Segments>,
     /// Numbers of classes, or numbers.
@@ -47,7 +50,8 @@ pub(super) struct Table {
 pub(super) struct ArchivePlace {
     pub archive: u32,
     pub at: u64,
-    pub len: u64,
+    /// None: as the recording's own header says.
+    pub len: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -107,7 +111,9 @@ impl Table {
 
     /// Whether the row's file is in an archive, and its place there, if it was found.
     pub(super) fn place(&self, row: u64) -> Option<Option<ArchivePlace>> {
-        (!self.archives.is_empty()).then(|| self.places.get(self.file(row) as usize).copied().flatten())
+        let place = self.places.get(self.file(row) as usize).copied().flatten();
+        let is_archived = !self.archives.is_empty() && (place.is_some() || !self.are_archives_of_rows);
+        is_archived.then_some(place)
     }
 
     /// The line of a row in a table of text.

@@ -6,6 +6,7 @@ use super::*;
 use crate::{AllowPaths, Entry, RawRecord, Recordings, Result, Segment, WholeRecord, contract::ReadRecords};
 
 mod compressed;
+mod kaldi;
 
 struct Folder(tempfile::TempDir);
 
