@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay._checks import shown, wrong_type
+from forebay._checks import shown, whole, wrong_type
 from forebay._core import ConfigError, _FrontEnd
 from forebay._part import NESTED, _Part, part
 
@@ -39,6 +39,7 @@ __all__ = [
     "Standard",
     "Waveform",
     "ZScore",
+    "apply",
     "preset",
     "presets",
 ]
@@ -280,6 +281,54 @@ class Fbank(_Framed):
     norm: Literal["slaney"] | None = None
     empty_bands: Literal["error", "keep"] = "error"
     compression: Compression = Ln(floor=1.1920929e-07)
+
+
+def apply(
+    waveform: NDArray[np.floating[Any]] | NDArray[np.int16],
+    front_end: str | Waveform | _Framed,
+    *,
+    sample_rate: int,
+) -> NDArray[Any]:
+    """The features of one recording, as a loader gives them: for a server that has no loader, torch or JAX.
+
+    >>> import forebay.features as features
+    >>> features.apply(np.zeros(32000, np.int16), "birdset", sample_rate=32000).shape
+    (128, 101)
+
+    `waveform` is `[n_samples]` or `[channels, n_samples]`, as `forebay.decode` returns it: floats of full scale 1, or
+    int16 of full scale 32768. `front_end` is the name of a preset or an object. The channels are averaged, chosen or
+    kept, as the front end says.
+
+    `sample_rate` is that of the waveform. Another one than the front end's raises `ConfigError`: resample first, or
+    give the file to `forebay.AudioDataset`, which resamples as loaders do.
+    """
+    found = preset(front_end) if isinstance(front_end, str) else front_end
+    if not isinstance(found, _FrontEndPart):
+        raise wrong_type("front_end", "an object of forebay.features or the name of a preset", front_end)
+    if whole("sample_rate", sample_rate) != found.sample_rate:
+        raise ConfigError(
+            f"sample_rate is {sample_rate}, and the front end takes {found.sample_rate}; resample the waveform, or "
+            "read the file with forebay.AudioDataset(path, features=...), which resamples"
+        )
+    kind = waveform.dtype if isinstance(waveform, np.ndarray) else None
+    if kind is None or not (kind == np.int16 or np.issubdtype(kind, np.floating)) or waveform.ndim not in (1, 2):
+        given = f"an array of {kind} and shape {list(waveform.shape)}" if kind is not None else type(waveform).__name__
+        raise TypeError(
+            f"waveform is {given}, must be a numpy array of floats or int16 and shape [n_samples] or "
+            "[channels, n_samples]"
+        )
+    samples = np.atleast_2d(waveform).astype(np.float32)
+    if kind == np.int16:
+        samples /= np.float32(32768)
+    which = found.channels
+    if which == "all":
+        return found(np.ascontiguousarray(samples))
+    if which != "mean" and which >= len(samples):
+        raise ConfigError(
+            f"waveform has {len(samples)} channels, and channels={which} asks for one with a higher number"
+        )
+    one = samples.mean(axis=0) if which == "mean" and len(samples) > 1 else samples[0 if which == "mean" else which]
+    return found(np.ascontiguousarray(one))
 
 
 @cache

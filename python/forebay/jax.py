@@ -20,8 +20,9 @@ from forebay._checks import MOST, check
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite
 from forebay._core import ConfigError, LoaderBase
 from forebay._jagged import JaggedArray
+from forebay._jax_features import features
 
-__all__ = ["Ranks", "batches", "rank_and_world_size"]
+__all__ = ["Ranks", "batches", "features", "rank_and_world_size"]
 
 
 def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:

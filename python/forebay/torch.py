@@ -27,10 +27,12 @@ from forebay._core import ConfigError, LoaderBase
 from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
+from forebay._torch_features import Features
 
 __all__ = [
     "DataLoader",
     "DevicePrefetcher",
+    "Features",
     "IterableDataset",
     "Ranks",
     "rank_and_world_size",

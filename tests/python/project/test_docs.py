@@ -48,7 +48,7 @@ class Block:
     def needs_torch(self) -> bool:
         return bool(
             re.search(
-                r"\btorch\b|forebay\.(queue|lightning|transformers|accelerate)|DatasetConsumer|DataProviderBase",
+                r"\btorch\b|onnxruntime|forebay\.(queue|lightning|transformers|accelerate)|DatasetConsumer|DataProviderBase",
                 self.text,
             )
         )

@@ -1,0 +1,329 @@
+"""`forebay.torch.Features` beside the Rust front end and loaders; compiled, exported, differentiated."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import device_features
+import forebay
+from device_features import in_torch
+from drawn_front_ends import CLASSES, drawn, known
+from forebay import ConfigError, features
+from padded import OBJECTS, batches, objects, recordings
+from tensors import needs_gpu
+
+torch = pytest.importorskip("torch")
+
+import forebay.torch  # noqa: E402
+from forebay.torch import Features  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recordings(tmp_path_factory.mktemp("padded"))
+
+
+def noise(*shape: int) -> Any:
+    return torch.from_numpy(np.random.default_rng(1).normal(0, 0.1, shape).astype(np.float32))
+
+
+def test_presets_on_golden_clips() -> None:
+    """The errors are those of docs/features.md."""
+    device_features.check("torch", in_torch)
+
+
+NAMES = ["birdset", "birdmae", "perch", "nemo", "whisper", "wav2vec2"]
+"""Presets with each kind of step."""
+
+
+@pytest.mark.parametrize("dft", ["fft", "matmul"])
+def test_single_parameters_on_golden_clips(dft: str) -> None:
+    for name, clips in device_features.clips("traps").items():
+        if dft == "matmul" and clips[0].parameters.get("n_fft", 0) > 4096:
+            continue
+        for found in device_features.errors(clips, lambda of, x: in_torch(of, x, dft=dft)):
+            assert all(error <= limit for error, limit in zip(found, (5e-5, 2e-4, 5e-4), strict=True)), (name, found)
+
+
+@pytest.mark.parametrize("kind", ["LogMel", "Fbank", "MFCC"])
+def test_any_parameters(kind: str, soak: int) -> None:
+    n_compared = 0
+    for given, waveform in drawn(kind, 150 * soak):
+        of = CLASSES[kind].from_dict(known(kind, given))
+        expected, [found] = of(waveform), in_torch(of, [waveform])
+        assert found.shape == expected.shape, given
+        if not found.size:
+            continue
+        if given["normalization"] == {"type": "MinMax"} and np.ptp(expected) < 1e-3:
+            continue  # rounding errors become 0 or 1
+        spread = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-3 * spread, err_msg=str(given))
+        n_compared += 1
+    assert n_compared > 50
+
+
+@pytest.mark.parametrize("crop", ["whole", "center", "behind"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_padded_batches_equal_a_loader(name: str, crop: str, folder: Path) -> None:
+    """Recordings of four lengths: what a loader makes of them, and a module of the loader's waveforms."""
+    of = objects()[name]
+    waveforms, expected = batches(folder, of, crop, "int16")
+    module = Features(of, padding="excluded" if crop == "whole" else "included")
+    first = None
+    if crop == "center":
+        first = torch.from_numpy(np.maximum(0, np.rint(-waveforms["start"] * of.sample_rate)).astype(np.int64))
+    samples, valid = torch.from_numpy(waveforms["waveform"]), torch.from_numpy(waveforms["valid_samples"])
+    assert len(set(valid.tolist())) > 2
+    found = module(samples, valid, first)
+    assert found.shape == expected.shape
+    assert np.abs(found.numpy() - expected).max() < 1e-3
+    # What lies in the padding does not matter.
+    begin = (torch.zeros_like(valid) if first is None else first)[:, None]
+    places = torch.arange(samples.shape[1])[None]
+    inside = (places >= begin) & (places < begin + valid[:, None])
+    garbage = torch.where(inside, samples / 32768, torch.nan)
+    assert torch.equal(module(garbage, valid, first), found)
+
+
+def test_padding_has_its_value(folder: Path) -> None:
+    of = features.preset("icefall")
+    waveforms, expected = batches(folder, of, "whole", "int16", pad_value=-1.5)
+    given = torch.from_numpy(waveforms["waveform"]), torch.from_numpy(waveforms["valid_samples"])
+    found = Features("icefall", pad_value=-1.5)(*given)
+    assert (found == -1.5).sum() == (expected == -1.5).sum() > 80
+    assert np.abs(found.numpy() - expected).max() < 1e-3
+
+
+def test_rows_without_samples() -> None:
+    for name in ("icefall", "nemo", "birdmae", "perch", "wav2vec2"):
+        module = Features(name)
+        found = module(noise(2, 64_000), torch.tensor([64_000, 0]))
+        assert torch.isfinite(found).all()
+        assert torch.equal(found[:1], module(noise(2, 64_000)[:1]))
+
+
+@pytest.mark.parametrize("name", features.presets())
+def test_samples_of_other_types(name: str) -> None:
+    module = Features(name)
+    rng = np.random.default_rng(0)
+    integers = torch.from_numpy(rng.integers(-20_000, 20_000, (2, 30_000)).astype(np.int16))
+    assert torch.equal(module(integers), module(integers.float() / 32768))
+    halves = (integers.float() / 32768).half()
+    assert torch.equal(module(halves), module(halves.float()))
+    assert torch.equal(module(halves.double()), module(halves.float()))
+
+
+def test_channels() -> None:
+    x = noise(3, 2, 8000)
+    mean, second = features.preset("icefall"), features.preset("icefall", channels=1)
+    both = features.preset("icefall", channels="all", n_channels=2)
+    assert torch.equal(Features(both)(x)[:, 1], Features(mean)(x[:, 1]))
+    assert torch.equal(Features(second)(x), Features(mean)(x[:, 1].contiguous()))
+    assert torch.equal(Features(mean)(x), Features(mean)(x.mean(1)))
+    assert torch.equal(Features(mean)(x[0, 0]), Features(mean)(x[:1, 0])[0])
+    valid = torch.tensor([8000, 5000, 3000])
+    assert torch.equal(Features(both)(x, valid)[:, 0], Features(mean)(x[:, 0].contiguous(), valid))
+    assert Features(both)(x).shape[1:] == Features(both).shape(8000)
+
+
+def test_constants_stay_float32() -> None:
+    """`half()` and autocast change no value; no state dict has the constants; a copy on the meta device works."""
+    x = noise(2, 16_000)
+    for name in ("birdset", "beats", "wav2vec2"):
+        module = Features(name)
+        expected = module(x)
+        assert module.state_dict() == {}
+        assert torch.equal(Features(name).half()(x), expected)
+        assert torch.equal(Features(name).to(torch.bfloat16)(x), expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(module(x), expected)
+    narrow = Features(features.preset("birdset", dtype="float16")).half()(x)
+    assert narrow.dtype == torch.float16
+    assert torch.equal(narrow, Features("birdset")(x).half())
+    assert repr(features.preset("birdset")) in repr(Features("birdset"))
+
+
+def test_narrow_types_equal_the_rust_front_end() -> None:
+    x = noise(16_000)
+    bits = features.LogMel(dtype="bfloat16")(x.numpy())
+    found = Features(features.LogMel(dtype="bfloat16"))(x)
+    assert found.dtype == torch.bfloat16
+    assert (found.view(torch.int16) != torch.from_numpy(bits.view(np.int16))).float().mean() < 1e-3
+    loud = features.Waveform(dtype="int16", normalize_waveform="peak", peak=2.0)
+    assert np.abs(Features(loud)(x).numpy().astype(int) - loud(x.numpy())).max() <= 1
+    half = features.Waveform(dtype="float16", scale=2.0**20)
+    assert (Features(half)(x).numpy() == half(x.numpy())).all()
+
+
+def test_not_a_number_stays() -> None:
+    """Values that are NaN are those of the Rust front end."""
+    x = noise(2, 16_000)
+    x[0, 8000] = torch.nan
+    for name in features.presets():
+        rust = features.preset(name)(x.numpy())
+        found = Features(name)(x).numpy()
+        assert (np.isnan(found) == np.isnan(rust)).all(), name
+        assert np.isnan(found[0]).any()
+        assert np.isfinite(found[1]).all()
+
+
+@pytest.mark.parametrize("name", features.presets())
+def test_gradients(name: str) -> None:
+    """Finite, also of silence and of padding, and not 0 for noise; padding has none."""
+    x = noise(3, 24_000)
+    x[1] = 0
+    x.requires_grad_()
+    Features(name)(x, torch.tensor([24_000, 24_000, 12_000])).square().sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert (x.grad[0] != 0).float().mean() > 0.9
+    assert not x.grad[2, 12_000:].any()
+
+
+SMALL: dict[str, Any] = {"sample_rate": 8000, "n_fft": 64, "hop_length": 32, "n_mels": 6}
+COMPRESSIONS: list[Any] = [
+    features.Ln(eps=1e-3),
+    features.Decibel(top_db=40.0),
+    features.PCEN(),
+    features.PCEN(bias=0.0),
+]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS, ids=repr)
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_gradients_are_differences(compression: Any, power: float) -> None:
+    normalized = features.ZScore(per="band", eps=0.1)
+    of = features.LogMel(
+        **SMALL, power=power, compression=compression, normalization=normalized, normalize_waveform="zscore",
+        preemphasis=0.97,
+    )  # fmt: skip
+    module = Features(of)
+    x, weights = noise(1, 400).requires_grad_(), noise(6, 13)
+    (module(x)[0] * weights).sum().backward()
+    direction = x.grad / x.grad.norm()
+    step = 1e-3
+
+    def at(distance: float) -> float:
+        return float((module(x.detach() + distance * direction)[0].double() * weights).sum())
+
+    slope = (at(step) - at(-step)) / (2 * step)
+    assert slope == pytest.approx(float(x.grad.norm()), rel=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_graph(name: str) -> None:
+    """`torch.compile(fullgraph=True)`, for a batch with and without padding."""
+    torch.compiler.reset()  # more than eight graphs of one function are refused
+    module, x, valid = Features(name), noise(2, 16_000), torch.tensor([16_000, 9000])
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=1e-4)
+    torch.testing.assert_close(compiled(x, valid), module(x, valid), rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+def test_compiled_by_inductor() -> None:
+    torch.compiler.reset()
+    module, x, valid = Features("nemo"), noise(2, 16_000), torch.tensor([16_000, 9000])
+    compiled = torch.compile(module, fullgraph=True)
+    torch.testing.assert_close(compiled(x, valid), module(x, valid), rtol=0, atol=1e-3)
+
+
+def shapes(*, with_valid: bool) -> tuple[Any, ...]:
+    """Batches of any number of rows, waveforms of any length from 8000 samples on."""
+    batch, n_samples = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("n_samples", min=8000, max=1 << 22)
+    return ({0: batch, 1: n_samples}, {0: batch}) if with_valid else ({0: batch, 1: n_samples},)
+
+
+@pytest.mark.parametrize("with_valid", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_export(name: str, with_valid: bool) -> None:
+    """One program for any number of rows and any length."""
+    module = Features(name)
+    given = (noise(2, 30_000), torch.tensor([30_000, 20_000]))[: 1 + with_valid]
+    program = torch.export.export(module, given, dynamic_shapes=shapes(with_valid=with_valid))
+    other = (noise(3, 12_345), torch.tensor([12_345, 8000, 9876]))[: 1 + with_valid]
+    assert torch.equal(program.module()(*other), module(*other))
+
+
+@pytest.mark.filterwarnings("ignore:# The axis name")
+@pytest.mark.parametrize("dft", ["fft", "matmul"])
+@pytest.mark.parametrize("name", NAMES)
+def test_onnx(name: str, dft: Any, tmp_path: Path) -> None:
+    """One file for any number of rows and any length, with onnxruntime on the CPU."""
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = Features(name, dft=dft).eval()
+    given = noise(2, 30_000), torch.tensor([30_000, 20_000])
+    path = tmp_path / "features.onnx"
+    torch.onnx.export(
+        module, given, path, dynamo=True, dynamic_shapes=shapes(with_valid=True), verbose=False, external_data=False
+    )
+    session = onnxruntime.InferenceSession(path)
+    other = noise(3, 12_345), torch.tensor([12_345, 8000, 9876])
+    names = [given.name for given in session.get_inputs()]
+    [found] = session.run(None, dict(zip(names, (array.numpy() for array in other), strict=True)))
+    np.testing.assert_allclose(found, module(*other).numpy(), rtol=0, atol=1e-3)
+
+
+def test_what_is_refused() -> None:
+    module = Features("icefall")
+    with pytest.raises(ConfigError, match=r"preset is 'icefal', must be one of .* did you mean 'icefall'"):
+        Features("icefal")
+    with pytest.raises(TypeError, match=r"front_end is 3 .* must be an object of forebay.features"):
+        Features(3)
+    with pytest.raises(ConfigError, match='dft is \'dct\', must be "fft" or "matmul"'):
+        Features("icefall", dft="dct")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match='dft is "matmul", which takes an n_fft of at most 4096, and n_fft is 8192'):
+        Features(features.LogMel(n_fft=8192), dft="matmul")
+    with pytest.raises(ConfigError, match='padding is \'both\', must be "excluded" or "included"'):
+        Features("icefall", padding="both")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="pad_value is nan, must be a number"):
+        Features("icefall", pad_value=float("nan"))
+    with pytest.raises(TypeError, match=r"pad_value is 'x' .* must be a float or None"):
+        Features("icefall", pad_value="x")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match='pad_value is for padding="excluded"'):
+        Features("icefall", pad_value=0.0, padding="included")
+    with pytest.raises(TypeError, match=r"waveform is torch.int32, must be a tensor of float32"):
+        module(noise(2, 8000).int())
+    with pytest.raises(TypeError, match=r"waveform is ndarray, must be a tensor of float32"):
+        module(noise(2, 8000).numpy())
+    with pytest.raises(ConfigError, match=r"waveform has the shape \[1, 1, 1, 9\], must be \[n_samples\], \[batch"):
+        module(noise(1, 1, 1, 9))
+    with pytest.raises(ConfigError, match=r"shape \[9\], must be \[channels, n_samples\] or \[batch, channels"):
+        Features(features.preset("icefall", channels="all"))(noise(9))
+    with pytest.raises(ConfigError, match="waveform has 2 channels, and n_channels is 3"):
+        Features(features.preset("icefall", channels="all", n_channels=3))(noise(2, 9))
+    with pytest.raises(ConfigError, match="waveform has 2 channels, and channels=2 asks for one with a higher number"):
+        Features(features.preset("icefall", channels=2))(noise(1, 2, 9))
+    with pytest.raises(TypeError, match=r"valid_samples is \[1, 2\] .* must be a tensor of int64"):
+        module(noise(2, 8000), [1, 2])
+    with pytest.raises(ConfigError, match=r"valid_samples has the shape \[3\], must be \[batch\] .* \[2, 8000\]"):
+        module(noise(2, 8000), torch.tensor([1, 2, 3]))
+    with pytest.raises(ConfigError, match='first_valid needs valid_samples and padding="included"'):
+        module(noise(2, 8000), torch.tensor([1, 2]), torch.tensor([1, 2]))
+
+
+def test_short_waveforms() -> None:
+    """Without a frame there is none, as in the Rust front end."""
+    for of in (features.Fbank(), features.LogMel(center=False), features.Fbank(n_frames=3, fill="minimum")):
+        for n in (1, 100, 399, 400, 1024):
+            x = noise(n)
+            found = Features(of)(x).numpy()
+            assert found.shape == of.shape(n)
+            np.testing.assert_allclose(found, of(x.numpy()), rtol=0, atol=1e-3)
+
+
+@needs_gpu
+def test_cuda() -> None:
+    """The errors on the golden clips, in one graph, and through the prefetcher."""
+
+    def on_gpu(of: Any, waveforms: Any) -> Any:
+        on_device = Features(of).to("cuda")
+        return [on_device(torch.from_numpy(waveform).cuda()).cpu().numpy() for waveform in waveforms]
+
+    device_features.check("torch", on_gpu)
+    module = torch.compile(Features("birdset").to("cuda"), fullgraph=True)
+    batch: list[dict[str, Any]] = [{"waveform": np.zeros((2, 32_000), np.int16)}]
+    for moved in forebay.torch.DevicePrefetcher(batch, "cuda"):
+        assert module(moved["waveform"]).device.type == "cuda"
