@@ -173,7 +173,7 @@ impl TokensRule {
     }
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     match value {
         Value::List(items) => items,
         Value::Null => &[],
@@ -181,7 +181,7 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-fn seconds(value: &Value) -> Option<f64> {
+pub(super) fn seconds(value: &Value) -> Option<f64> {
     match value {
         Value::Int(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
