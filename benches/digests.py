@@ -343,6 +343,11 @@ def targeted(inputs: Inputs) -> Cases:
         target = targets.Annotations(events, value=value)
         case = inputs.tiny("csv", crop=crops.Windows(0.007), order="global", targets={"events": target})
         yield f"targets: annotations, {value}", case
+    for name, speakers in (("classes", None), ("speakers", 2)):
+        target = targets.Frames(events, step=0.001, duration=0.0015, speakers=speakers)
+        steps = [augment.Speed((0.9, 1.1)), augment.Roll(), augment.Mix(weight=0.5, targets="union")]
+        case = inputs.tiny("csv", order="global", targets={"events": target}, augment=steps, clip_seconds=0.007)
+        yield f"targets: frames, {name}", case
 
 
 def steps() -> dict[str, Any]:

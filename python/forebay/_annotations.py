@@ -27,31 +27,33 @@ _USUAL = {
 }  # fmt: skip
 """The usual names of columns, in lower case."""
 
-_SUFFIXES = (".csv", ".tsv", ".txt")
+_SUFFIXES = (".csv", ".tsv", ".txt", ".rttm")
 _WITHIN = "file offset (s)"
 
 
-def read(table: Any, columns: Mapping[str, str] | None) -> list[Row]:
+def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> list[Row]:
     """The annotations of a table, of the tables in a folder, or of rows.
 
-    Raises `ConfigError` for a table without the columns, and for a value that is none, with its file and line.
+    A table is one of commas or tabs, labels of Audacity, or RTTM. Raises `ConfigError` for a table without the columns,
+    and for a value that is none, with its file and line.
     """
     if unknown := [name for name in columns or () if name not in _USUAL]:
         raise ConfigError(f"columns has {unknown[0]!r}, must be of {', '.join(_USUAL)}")
     if isinstance(table, str):
-        return [row for file in _files(Path(table)) for row in _table(file, columns)]
+        return [row for file in _files(Path(table), name) for row in _table(file, columns)]
     if not isinstance(table, Sequence):
         kind = type(table).__name__
-        raise TypeError(f"table is {table!r} (type {kind}), must be a path, or rows (path, start, end, label)")
+        raise TypeError(f"{name} is {table!r} (type {kind}), must be a path, or rows (path, start, end, label)")
     if columns is not None:
-        raise ConfigError("columns is given, which is for a table in a file, and table has rows")
-    return [_row(row, number) for number, row in enumerate(table)]
+        raise ConfigError(f"columns is given, which is for a table in a file, and {name} has rows")
+    return [_row(row, number, name) for number, row in enumerate(table)]
 
 
-def _row(row: Any, number: int) -> Row:
+def _row(row: Any, number: int, name: str) -> Row:
     if len(row) != 4 or not isinstance(row[0], str) or not isinstance(row[3], str):
-        raise TypeError(f"row {number} of table is {row!r}, must be (path, start, end, label)")
-    return row[0], _seconds(row[1], f"start in row {number} of table"), _seconds(row[2], f"end in row {number}"), row[3]
+        raise TypeError(f"row {number} of {name} is {row!r}, must be (path, start, end, label)")
+    start, end = (_seconds(row[at], f"{what} in row {number} of {name}") for at, what in ((1, "start"), (2, "end")))
+    return row[0], start, end, row[3]
 
 
 def _seconds(value: Any, what: str) -> float:
@@ -61,7 +63,7 @@ def _seconds(value: Any, what: str) -> float:
         raise ConfigError(f"{what} is {value!r}, must be a number of seconds") from None
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, name: str) -> list[Path]:
     if path.is_dir():
         found = sorted(
             file
@@ -69,10 +71,10 @@ def _files(path: Path) -> list[Path]:
             if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".") and file.is_file()
         )
         if not found:
-            raise ConfigError(f"table is the folder {path}, which has no file ending in {', '.join(_SUFFIXES)}")
+            raise ConfigError(f"{name} is the folder {path}, which has no file ending in {', '.join(_SUFFIXES)}")
         return found
     if not path.is_file():
-        raise FileNotFoundError(f"table is {str(path)!r}, which is no file and no folder")
+        raise FileNotFoundError(f"{name} is {str(path)!r}, which is no file and no folder")
     return [path]
 
 
@@ -86,6 +88,9 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}, line {line}, is not UTF-8 (byte {error.start}); save the table as UTF-8") from error
     lines = text.splitlines()
+    if path.suffix.lower() == ".rttm":
+        yield from _rttm(path, lines)
+        return
     separator = "," if path.suffix.lower() == ".csv" else "\t"
     if path.suffix.lower() != ".csv" and lines and _is_label(lines[0]):
         yield from _audacity(path, lines)
@@ -156,6 +161,31 @@ def _audacity(path: Path, lines: list[str]) -> Iterator[Row]:
             raise ConfigError(f"{path}, line {number}, is {line!r}, must be start, end and label with tabs between")
         start, end, *label = line.split("\t")
         yield recording, float(start), float(end), "\t".join(label).strip()
+
+
+def _rttm(path: Path, lines: list[str]) -> Iterator[Row]:
+    """The turns of speakers of the NIST's Rich Transcription (RT-09 evaluation plan, appendix A).
+
+    Lines of other types than SPEAKER, such as SPKR-INFO, have no turns; comments begin with `;;`.
+    """
+    n_others = n_turns = 0
+    for number, line in enumerate(lines, 1):
+        cells = line.split()
+        if not cells or line.startswith(";;"):
+            continue
+        if cells[0] != "SPEAKER":
+            n_others += 1
+            continue
+        where = f"{path}, line {number}"
+        if len(cells) < 8:
+            raise ConfigError(
+                f"{where}, has {len(cells)} fields, expected SPEAKER file 1 start duration <NA> <NA> name"
+            )
+        start, duration = (_seconds(cells[at], f"{where}: {name}") for at, name in ((3, "start"), (4, "duration")))
+        n_turns += 1
+        yield cells[1], start, start + duration, cells[7]
+    if n_others and not n_turns:
+        raise ConfigError(f"{path} has no line that begins with SPEAKER, expected a file of Rich Transcription (RTTM)")
 
 
 def _recording(path: Path) -> str:

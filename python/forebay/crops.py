@@ -169,7 +169,7 @@ class Views(_CropPart):
     `n` is 1 to 256. `crop`, any crop of a single clip, makes each of them, with draws of its own; the first one is the
     clip that `crop` makes alone. `outputs=["start", "valid_samples", "valid_frames"]` have `[batch, n]`. The recording
     is read and opened once, and decoded in one go where that is less than clip by clip. Other fields are those of the
-    row; targets that depend on the clip (`Annotations`) are refused.
+    row; targets that depend on the clip, such as `Annotations` and `Frames`, are refused.
     """
 
     n: int

@@ -10,7 +10,8 @@ point in `column` separates the names of fields within a struct, as in `"meta.si
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import KW_ONLY, fields
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +24,10 @@ from forebay._core import ConfigError, Tokenizer, _Target
 from forebay._part import _Part, part
 from forebay._vocabularies import Classes, check_unicode, class_names, entries, tokenizer_file
 
-__all__ = ["Annotations", "Characters", "ClassIndex", "MultiHot", "Number", "Soft", "Text", "Tokens"]
+__all__ = [
+    "Annotations", "Characters", "ClassIndex", "Frames", "MultiHot", "Number", "Sequence", "Soft", "Text", "Tokens",
+    "Words",
+]  # fmt: skip
 
 
 @part
@@ -79,7 +83,7 @@ class _Classed(_TargetPart):
         classes: Any = self.classes
         if isinstance(classes, PathLike):
             object.__setattr__(self, "classes", fspath(classes))
-        elif isinstance(classes, Sequence) and not isinstance(classes, str):
+        elif isinstance(classes, SequenceOf) and not isinstance(classes, str):
             names = tuple(str(name) if isinstance(name, str) else name for name in classes)
             object.__setattr__(self, "classes", names)
         elif not isinstance(classes, np.generic) and hasattr(classes, "tolist"):  # an array, or a column of a table
@@ -188,8 +192,8 @@ class Tokens(_ColumnPart):
 
     tokenizer: str | PathLike[str] | Tokenizer | Mapping[str, Any]
     _: KW_ONLY
-    prefix: Sequence[str | int] = ()
-    suffix: Sequence[str | int] = ()
+    prefix: SequenceOf[str | int] = ()
+    suffix: SequenceOf[str | int] = ()
     starts: str | None = None
     ends: str | None = None
     timestamps: float | None = None
@@ -207,7 +211,7 @@ class Tokens(_ColumnPart):
             given: Any = getattr(self, name)
             if isinstance(given, str):
                 raise wrong_type(name, "a sequence of ids and texts of special tokens", given)
-            if isinstance(given, (Sequence, np.ndarray)):
+            if isinstance(given, (SequenceOf, np.ndarray)):
                 object.__setattr__(self, name, tuple(np.asarray(given, dtype=object).tolist()))
             for token in getattr(self, name):
                 if isinstance(token, str):
@@ -233,7 +237,7 @@ class Characters(_ColumnPart):
     `pad`, `side`, `max_tokens`, `max_per_second`, `on_long` and `null` as in `Tokens`.
     """
 
-    vocabulary: Sequence[str] | Mapping[str, int] | PathLike[str]
+    vocabulary: SequenceOf[str] | Mapping[str, int] | PathLike[str]
     _: KW_ONLY
     blank: int | None = None
     between: int | None = None
@@ -257,9 +261,10 @@ class Annotations(_Classed):
 
     `table` is a table of annotations, or a folder of tables, or rows `(path, start, end, label)`, times in seconds:
     a `.csv` or `.tsv` (or `.txt`) with a header, such as a Raven selection table; or labels of Audacity, `.txt` without
-    a header. `columns` names the columns of `path`, `start`, `end` and `label`; those of None are found by their usual
-    names. A table without paths has the annotations of the recording of the same name (`a.Table.1.selections.txt` those
-    of `a.wav`). An annotation belongs to each recording whose path in its row ends with the annotation's path.
+    a header; or turns of speakers, `.rttm`. `columns` names the columns of `path`, `start`, `end` and `label`; those of
+    None are found by their usual names. A table without paths has the annotations of the recording of the same name
+    (`a.Table.1.selections.txt` those of `a.wav`). An annotation belongs to each recording whose path in its row ends
+    with the annotation's path.
 
     An annotation counts if it overlaps the clip, padding left out, by more than nothing, by at least `min_overlap`
     seconds, and by at least the share `min_share` of the annotation or of the window, which `of` says. `value` is 1 for
@@ -268,7 +273,7 @@ class Annotations(_Classed):
     `classes` as in `MultiHot`; None and `"data"` are the sorted labels of the table.
     """
 
-    table: str | PathLike[str] | Sequence[tuple[str, float, float, str]]
+    table: str | PathLike[str] | SequenceOf[tuple[str, float, float, str]]
     _: KW_ONLY
     min_overlap: float = 0.0
     min_share: float = 0.0
@@ -277,13 +282,7 @@ class Annotations(_Classed):
     columns: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        table: Any = self.table
-        if isinstance(table, PathLike):
-            object.__setattr__(self, "table", fspath(table))
-        elif isinstance(table, Sequence) and not isinstance(table, str):
-            object.__setattr__(self, "table", tuple(tuple(row) for row in table))
-        if self.columns is not None:
-            object.__setattr__(self, "columns", dict(self.columns))
+        _freeze_table(self, "table")
         super().__post_init__()
 
     def __hash__(self) -> int:
@@ -291,3 +290,98 @@ class Annotations(_Classed):
 
     def _annotations(self) -> list[tuple[str, float, float, str]]:
         return read(self.table, self.columns)
+
+
+@part
+class Frames(_Classed):
+    """The labels that are heard in each frame of a clip: 1 or 0, uint8 `[batch, frames, n]`.
+
+    For sound events and for diarization. `annotations` is a table, a folder of tables or rows `(path, start, end,
+    label)`, as `Annotations` takes them (`columns` names the columns of a table); or a dict that names columns of the
+    row with lists: `{"label": "speakers", "start": "starts", "end": "ends"}`, times in seconds from the row's start.
+
+    Frame `i` has its middle `duration / 2 + i * step` seconds behind the clip's start, and a label that is heard from
+    `start` to `end` (seconds of the clip, cut to it) is in frames `round((start - duration / 2) / step)`, at least 0,
+    to `round((end - duration / 2) / step)`, both included; halves are rounded to even. This is the rule of pyannote.
+    With `step` the frames are those that lie within the clip, of `duration` seconds each (None: `step`). Without it
+    they are those of the features, with the same number and middles. With `crop=Whole()` they are padded with zeros
+    as the features are, and their number is `valid_frames`, or `<name>_length` if `step` is given.
+
+    The columns are classes: `classes` as in `Annotations`; of columns of the row as in `MultiHot`. Or, with `speakers`
+    (1 to 4096), they are the speakers of a clip, and labels are names of speakers. In `scope="file"` those with the
+    most frames are taken (equal ones by their first start, then by name), in this `order`, or with `order="start"` in
+    that of their first starts; columns without a speaker are zeros, and further speakers are left out, which is logged
+    once. In `scope="data"` each speaker of all data has a column of its own, by sorted names.
+
+    `Speed`, `Roll` and `FrameRoll` move labels as they move samples and frames. A partner of `Mix` adds its labels with
+    `targets="union"` or `"sum"`.
+    """
+
+    annotations: str | PathLike[str] | SequenceOf[tuple[str, float, float, str]] | Mapping[str, str]
+    _: KW_ONLY
+    step: float | None = None
+    duration: float | None = None
+    speakers: int | None = None
+    order: Literal["talk time", "start"] = "talk time"
+    scope: Literal["file", "data"] = "file"
+    columns: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _freeze_table(self, "annotations")
+        super().__post_init__()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, str(self.annotations), self.step, self.duration, self.speakers))
+
+    def _annotations(self) -> list[tuple[str, float, float, str]] | None:
+        if not isinstance(self.annotations, Mapping):
+            return read(self.annotations, self.columns, "annotations")
+        if self.columns is not None:
+            raise ConfigError("columns is given, which is for a table in a file, and annotations names columns")
+        return None
+
+
+@part
+class Sequence(_ColumnPart):
+    """Numbers along the time of a clip, `[batch, length]`: codes, units, pitch.
+
+    `column` has a list for each row, of `rate` numbers per second (at most 10**6) from the row's start on: whole
+    numbers are int64, others float32. A clip has `round(seconds * rate)` of them. Number `j` is the one at the time of
+    its middle, `(j + 0.5) / rate` seconds behind the clip's start: item `floor(t * rate)` for the time `t` of the row
+    that is heard then. So numbers are left out or repeated where `Speed` plays the recording faster or slower.
+
+    `pad` is where the recording or its list has none, and stands for nulls. With `crop=Whole()` rows are padded with
+    it, and `<name>_length`, int64 `[batch]`, is their number without.
+    """
+
+    _: KW_ONLY
+    rate: float
+    pad: float = 0
+
+
+@part
+class Words(_ColumnPart):
+    """The words that are heard in a clip, a list of str for each row, and their times.
+
+    `column` has a list of words for each row, `starts` and `ends` are columns with lists of their times, in seconds
+    from the row's start. `<name>_start` and `<name>_end` are `JaggedArray`s of float64: seconds of the clip, cut to it.
+    A word is in a clip if a part of it is; words are in the order of their starts. `Speed` and `Roll` change times as
+    they change samples, and a word over which a `Roll` wraps is there twice. Words of a partner of `Mix` are not added.
+    """
+
+    _: KW_ONLY
+    starts: str
+    ends: str
+
+
+def _freeze_table(target: Annotations | Frames, name: str) -> None:
+    """Makes a table of rows, a path or a dict, and the names of columns, constant and equal by value."""
+    table: Any = getattr(target, name)
+    if isinstance(table, PathLike):
+        object.__setattr__(target, name, fspath(table))
+    elif isinstance(table, Mapping):
+        object.__setattr__(target, name, dict(table))
+    elif isinstance(table, SequenceOf) and not isinstance(table, str):
+        object.__setattr__(target, name, tuple(tuple(row) for row in table))
+    if target.columns is not None:
+        object.__setattr__(target, "columns", dict(target.columns))

@@ -143,6 +143,7 @@ impl AudioDataset {
             let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate(), 0.0));
             let opened = run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, clips))?;
             let class_names = opened.class_names();
+            opened.outputs.check_places(&audio).map_err(|error| to_python(py, &error))?;
             let (access, source, positions) = accessed(opened, &audio, &given);
             let n_rows = positions.len_of(source.n_rows());
             let fields = access.fields().clone();

@@ -709,7 +709,11 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
             (Some((.., meaning)), ..) => meaning.to_owned(),
             (_, Some(of), _) => format!("{of} of the example mixed in, its own if it is not mixed"),
             (.., Some(of)) => format!("number of {of} of the row"),
-            _ => String::new(),
+            _ => match (name.strip_suffix("_start"), name.strip_suffix("_end")) {
+                (Some(of), _) => format!("starts of {of}, seconds of the clip"),
+                (_, Some(of)) => format!("ends of {of}, seconds of the clip"),
+                _ => String::new(),
+            },
         },
     }
 }

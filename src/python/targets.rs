@@ -13,8 +13,8 @@ use super::{
 use crate::{
     fields::DataType,
     targets::{
-        Annotation, Annotations, ClassSource, ClassVocabulary, MOST_CLASSES, OverlapRule, TargetConfig,
-        TargetForm,
+        Annotation, Annotations, ClassSource, ClassVocabulary, EventSource, FrameColumns, FramesRule,
+        MOST_CLASSES, OverlapRule, SequenceRule, TargetConfig, TargetForm,
     },
 };
 
@@ -36,7 +36,16 @@ impl PyTarget {
     ) -> PyResult<Self> {
         let mut given = RecipeFields::new(fields.clone());
         let description = state::json(fields.as_any())?;
-        let column = if annotations.is_some() { "path".to_owned() } else { given.get("column")? };
+        let mut listed = None;
+        let column = match kind {
+            _ if annotations.is_some() => "path".to_owned(),
+            "Frames" => {
+                let [label, start, end] = listed_columns(&given)?;
+                listed = Some([start, end]);
+                label
+            }
+            _ => given.get("column")?,
+        };
         let mut config = TargetConfig { description, ..TargetConfig::column(&column) };
         config.description["type"] = kind.into();
         if config.column.is_empty() {
@@ -105,9 +114,7 @@ impl PyTarget {
             }
             "Annotations" => {
                 config.dtype = DataType::Float32;
-                let rows = annotations.unwrap_or_default().into_iter();
-                let rows = rows.map(|(path, start, end, label)| Annotation { path, start, end, label });
-                let all = Annotations::new(rows.collect()).map_err(|error| to_python(fields.py(), &error))?;
+                let all = table(fields.py(), annotations)?;
                 let (seconds, share) = (given.get("min_overlap")?, given.share("min_share")?);
                 if !(0.0..=86_400.0).contains(&seconds) {
                     given.problems.push(format!("min_overlap is {seconds:?}, must be 0 to 86400 seconds"));
@@ -115,13 +122,123 @@ impl PyTarget {
                 let is_of_annotation = given.one_of("of", &["annotation", "window"])? == 0;
                 let is_share = given.one_of("value", &["presence", "share"])? == 1;
                 let least = OverlapRule { seconds, share, is_of_annotation };
-                TargetForm::Annotations { all: Arc::new(all), least, is_share }
+                TargetForm::Annotations { all, least, is_share }
+            }
+            "Frames" => {
+                config.dtype = DataType::Uint8;
+                let events = match listed {
+                    Some(times) => EventSource::Columns(times),
+                    None => EventSource::Table(table(fields.py(), annotations)?),
+                };
+                let (columns, grid) = (frame_columns(&mut given)?, frame_grid(&mut given)?);
+                TargetForm::Frames(FramesRule { events, columns, grid })
+            }
+            "Words" => {
+                let times = [given.get("starts")?, given.get("ends")?];
+                for (name, column) in ["starts", "ends"].iter().zip(&times) {
+                    if String::is_empty(column) {
+                        given.problems.push(format!("{name} is '', must be the name of a column"));
+                    }
+                }
+                TargetForm::Words(times)
+            }
+            "Sequence" => {
+                let (rate, pad): (f64, f64) = (given.get("rate")?, given.get("pad")?);
+                if !(rate > 0.0 && rate <= MOST_RATE) {
+                    given
+                        .problems
+                        .push(format!("rate is {rate:?}, must be above 0 and at most {MOST_RATE:?}"));
+                }
+                // Whole numbers and float32 hold it alike.
+                if pad.abs() > 2f64.powi(53) {
+                    given.problems.push(format!("pad is {pad:?}, must be at most 2^53 in size"));
+                }
+                TargetForm::Sequence(SequenceRule { rate, pad })
             }
             other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
         };
         given.check()?;
         Ok(Self(config))
     }
+}
+
+/// The most values per second of a `Sequence`.
+const MOST_RATE: f64 = 1e6;
+
+/// The most speakers of a clip that have columns.
+const MOST_SPEAKERS: i64 = 1 << 12;
+
+/// The least and the most seconds from a frame to the next, and of a frame.
+const FRAME_SECONDS: [f64; 2] = [1e-4, 3600.0];
+
+/// The rows of a table of annotations.
+fn table(py: Python<'_>, rows: Option<Vec<(String, f64, f64, String)>>) -> PyResult<Arc<Annotations>> {
+    let rows = rows.unwrap_or_default().into_iter();
+    let rows = rows.map(|(path, start, end, label)| Annotation { path, start, end, label });
+    Annotations::new(rows.collect()).map(Arc::new).map_err(|error| to_python(py, &error))
+}
+
+/// The columns of labels, starts and ends that `Frames` names.
+fn listed_columns(given: &RecipeFields<'_>) -> PyResult<[String; 3]> {
+    const EXPECTED: &str = "a table of annotations, or a dict that names the columns of a row's lists, as in {\"label\": \"speakers\", \
+         \"start\": \"starts\", \"end\": \"ends\"}";
+    let value = given.value("annotations")?;
+    let wrong = || wrong_type("annotations", &value, EXPECTED);
+    let dict = value.cast::<PyDict>().map_err(|_| wrong())?;
+    if dict.len() != 3 {
+        return Err(wrong());
+    }
+    let mut found = <[String; 3]>::default();
+    for (place, name) in found.iter_mut().zip(["label", "start", "end"]) {
+        *place = dict.get_item(name)?.and_then(|column| column.extract().ok()).ok_or_else(wrong)?;
+    }
+    Ok(found)
+}
+
+/// What the columns of `Frames` are.
+fn frame_columns(given: &mut RecipeFields<'_>) -> PyResult<FrameColumns> {
+    let by_start = given.one_of("order", &["talk time", "start"])? == 1;
+    let is_of_data = given.one_of("scope", &["file", "data"])? == 1;
+    let speakers = given.count("speakers", MOST_SPEAKERS)?;
+    let Some(n) = speakers else {
+        if by_start || is_of_data {
+            given.problems.push("order and scope are for speakers, and speakers is not given".to_owned());
+        }
+        return Ok(FrameColumns::Classes);
+    };
+    if !given.value("classes")?.is_none() {
+        given.problems.push("classes and speakers are given; leave one of them out".to_owned());
+    }
+    if by_start && is_of_data {
+        given.problems.push(
+            "order is \"start\" and scope \"data\", in which each speaker has a column of its own; leave order out"
+                .to_owned(),
+        );
+    }
+    Ok(FrameColumns::Speakers { n: n as u32, by_start, is_of_data })
+}
+
+/// The step and the duration of frames, if they are not those of the features.
+fn frame_grid(given: &mut RecipeFields<'_>) -> PyResult<Option<[f64; 2]>> {
+    let [step, duration] = ["step", "duration"].map(|name| given.get::<Option<f64>>(name));
+    let (step, duration) = (step?, duration?);
+    let Some(step) = step else {
+        if duration.is_some() {
+            given.problems.push(
+                "duration is given, and step is not; give both, or none for the frames of the features"
+                    .to_owned(),
+            );
+        }
+        return Ok(None);
+    };
+    let grid = [step, duration.unwrap_or(step)];
+    let [least, most] = FRAME_SECONDS;
+    for (name, seconds) in ["step", "duration"].into_iter().zip(grid) {
+        if !(least..=most).contains(&seconds) {
+            given.problems.push(format!("{name} is {seconds:?}, must be {least:?} to {most:?} seconds"));
+        }
+    }
+    Ok(Some(grid))
 }
 
 fn dtype(given: &mut RecipeFields<'_>, allowed: &[DataType]) -> PyResult<DataType> {

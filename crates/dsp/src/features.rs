@@ -240,6 +240,19 @@ impl Features {
         Some(FrameAxis { layout, n_bands, n_frames, first, n_valid })
     }
 
+    /// The samples from a frame of a spectrogram to the next, and those before the middle of the first one;
+    /// `None` of a waveform.
+    pub fn frame_places(&self) -> Option<(usize, f64)> {
+        if let Kind::Bands(plan) = &self.kind { Some(plan.frame_places()) } else { None }
+    }
+
+    /// The number of the axis of frames in [the shape](Self::shape); `None` of a waveform.
+    pub fn frame_axis(&self) -> Option<usize> {
+        let Kind::Bands(plan) = &self.kind else { return None };
+        let channels = usize::from(matches!(self.channels, Channels::All(_)));
+        Some(channels + usize::from(plan.config().form.layout == Layout::Mel))
+    }
+
     /// Where the values of a channel of `n_samples` are; the samples of a waveform are frames of one band.
     pub fn whole_axis(&self, n_samples: usize) -> FrameAxis {
         let waveform =

@@ -168,6 +168,12 @@ impl FrontEnd {
         }
     }
 
+    /// The samples from a frame to the next, and those before the middle of the first one.
+    pub(crate) fn frame_places(&self) -> (usize, f64) {
+        let spectrogram = &self.config.spectrogram;
+        (spectrogram.hop_length, spectrogram.first_middle() + self.n_dropped() as f64)
+    }
+
     /// Samples that preemphasis leaves out at the start.
     fn n_dropped(&self) -> usize {
         let Conditioning { preemphasis, drops_first, .. } = self.config.conditioning;

@@ -268,6 +268,17 @@ impl SpectrogramConfig {
         if self.center { self.n_fft / 2 } else { 0 }
     }
 
+    /// The samples before the middle of the first frame.
+    pub fn first_middle(&self) -> f64 {
+        let span = self.span();
+        let first = match self.kaldi {
+            Some(Kaldi { snip_edges: false, .. }) => (self.hop_length / 2) as f64 - (span / 2) as f64,
+            Some(_) => 0.0,
+            None => -(self.pad() as f64),
+        };
+        first + span as f64 / 2.0
+    }
+
     /// The samples that a frame reads: with Kaldi's frames those under the window.
     fn span(&self) -> usize {
         if self.kaldi.is_some() { self.win_length() } else { self.n_fft }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import ConfigError, crops, stitch
+from forebay import ConfigError, crops, features, stitch, targets
 from windows import LENGTHS, RATE, WAVEFORM, noise, shard, wav
 
 
@@ -89,3 +89,68 @@ def test_wrong_values(change: dict[str, Any], told: str) -> None:
 
 def test_nothing() -> None:
     assert stitch(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0), clip_seconds=5.0) == {}
+
+
+@pytest.mark.parametrize("how", ["max", "mean"])
+@pytest.mark.parametrize("middle", [None, 0.0])
+def test_frames(how: Any, middle: float | None) -> None:
+    """Each cell has the frames of the windows over it, at the nearest time."""
+    draws = np.random.default_rng(3)
+    step, n = 0.02, 51
+    starts = np.array([-0.5, 0.0, 0.5, 1.5, 3.0, 0.004, 1.0])
+    index = np.array([7, 7, 7, 7, 7, 2, 2])
+    values = draws.normal(size=(len(starts), n, 3))
+    found = stitch(values, index, starts, clip_seconds=1.0, how=how, frame_step=step, frame_middle=middle)
+    assert list(found) == [2, 7]
+    for row, line in found.items():
+        own = np.flatnonzero(index == row)
+        n_cells = max(round(starts[at] / step) for at in own) + n
+        assert len(line.values) == len(line.start) == len(line.n_windows) == n_cells
+        first = step / 2 if middle is None else middle
+        np.testing.assert_allclose(line.start, np.arange(n_cells) * step + first - step / 2, atol=1e-12)
+        for cell in range(n_cells):
+            heard = [
+                values[at, cell - round(starts[at] / step)] for at in own if 0 <= cell - round(starts[at] / step) < n
+            ]
+            assert line.n_windows[cell] == len(heard)
+            want = (np.max if how == "max" else np.mean)(heard, axis=0) if heard else np.full(3, np.nan)
+            np.testing.assert_allclose(line.values[cell], want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("step", [None, 0.02])
+def test_frames_of_windows_are_those_of_the_recording(step: float | None, tmp_path: Path) -> None:
+    path = shard(tmp_path / "rows", [wav(noise(n, n)) for n in (24_000, 8000, 30_000)])
+    # Halves of a step are rounded to even, in a window and in the recording.
+    events = [("0.wav", 0.313, 1.704, "a"), ("0.wav", 2.207, 2.506, "b"), ("1.wav", 0.0, 0.607, "b")]
+    events.append(("2.wav", 1.033, 3.606, "a"))
+    target = targets.Frames(events, step=step)
+    mel = features.LogMel(sample_rate=RATE, n_mels=4, n_fft=256, hop_length=160)
+    given: dict[str, Any] = {"features": mel, "targets": {"y": target}, "infinite": False, "shuffle_min_size": 0}
+    windows = forebay.Loader(path, crop=crops.Windows(0.5), clip_seconds=1.0, outputs=["start"], augment=False, **given)
+    batches = list(windows)
+    y, index, start = (np.concatenate([batch[name] for batch in batches]) for name in ("y", "index", "start"))
+    grid: dict[str, Any] = {"frame_step": 0.02, "frame_middle": 0.0 if step is None else None}
+    lines = stitch(y, index, start, clip_seconds=1.0, **grid)
+    for batch in forebay.Loader(path, crop=crops.Whole(), augment=False, batch_size=1, **given):
+        want = batch["y"][0]
+        found = lines[int(batch["index"][0])].values
+        np.testing.assert_array_equal(found[: len(want)], want)
+        assert not found[len(want) :].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"frame_step": 0.0}, "frame_step is 0.0, must be above 0"),
+        ({"frame_step": 0.5, "frame_middle": 2.0}, "frame_middle is 2.0, must be 0 to clip_seconds, 1.0"),
+        ({"frame_middle": 0.0}, "frame_middle is given, and frame_step is not"),
+        ({"frame_step": 0.5}, r"values have 9 frames of 0\.5 s, which are more than clip_seconds, 1\.0"),
+        ({"frame_step": 1e-12}, "which makes more than"),
+        ({"frame_step": 0.1, "step": 0.5}, "step is 0.5, and cells have frame_step"),
+        ({"frame_step": 0.1, "values": np.zeros(2)}, r"values have the shape \[2\], must be \[n, frames, \.\.\.\]"),
+    ],
+)
+def test_wrong_frames(change: dict[str, Any], told: str) -> None:
+    given = {"values": np.zeros((2, 9, 3)), "index": [0, 0], "start": [0.0, 1.0], "clip_seconds": 1.0, **change}
+    with pytest.raises(ConfigError, match=told):
+        stitch(**given)

@@ -127,6 +127,8 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
         utterance["duration"] = samples.shape[-1] / rate
     (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
     write_kaldi(folder / "kaldi", rows)
+    turns = [f"SPEAKER {i % 4} 1 {i / 8} 0.5 <NA> <NA> {'ab'[i % 2]} <NA> <NA>\n" for i in range(16)]
+    (folder / "speech" / "turns.rttm").write_text("".join(turns))
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
         shards.mkdir(parents=True)

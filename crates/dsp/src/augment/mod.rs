@@ -222,6 +222,12 @@ impl Kind {
         }
     }
 
+    /// By how many samples a `Roll` moves `valid` ones with these draws, and whether they wrap around.
+    pub fn rolled(&self, draws: &mut Draws, valid: usize) -> Option<(i64, bool)> {
+        let Self::Roll { shift, wraps } = self else { return None };
+        Some((rolled(draws.within(*shift), valid), *wraps))
+    }
+
     /// Whether it changes the waveform of a clip.
     pub(crate) fn is_on_waveforms(&self) -> bool {
         !(self.is_on_features() || matches!(self, Self::Speed { .. } | Self::Pair(_)))
@@ -588,7 +594,7 @@ impl Augment {
     }
 
     /// Changes the waveforms of an example with these random bits. `other` does a step that reads
-    /// other recordings.
+    /// other recordings, and is told of a `Roll` that was done, with its draws.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `other`.
@@ -606,11 +612,12 @@ impl Augment {
                 Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
                 Kind::Polarity => scale(clips.samples, -1.0),
                 Kind::Roll { shift, wraps } => {
-                    let valid = clips.valid.clone();
+                    let (valid, mut again) = (clips.valid.clone(), draws);
                     let shift = rolled(draws.within(*shift), valid.len());
                     for channel in clips.channels() {
                         roll(&mut channel[valid.clone()], shift, *wraps);
                     }
+                    other(kind, &mut again, clips)?;
                 }
                 Kind::Noise { snr_db, slope_db, loudness } => {
                     let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
@@ -689,6 +696,15 @@ impl Augment {
             }
         }
         Ok(())
+    }
+
+    /// By how many of the `n_valid` frames that are not padding the `FrameRoll`s move them, to later frames.
+    pub fn frames_rolled(&self, seed: u64, n_valid: usize) -> i64 {
+        let shifts = self.applied(seed).filter_map(|(kind, mut draws)| match kind {
+            Kind::FrameRoll { shift } => Some(rolled(draws.within(*shift), n_valid)),
+            _ => None,
+        });
+        shifts.sum()
     }
 
     /// Changes the features of one channel of an example with these random bits.

@@ -315,3 +315,38 @@ fn a_wrong_output_is_refused() {
     let error = transform.transform_to(&form, &waveform, &mut other.scratch(), out.as_mut()).unwrap_err();
     assert!(error.message.contains("another plan"), "{error}");
 }
+
+#[test]
+fn a_click_is_loudest_in_the_frame_whose_middle_it_is_at() {
+    let base = SpectrogramConfig {
+        n_fft: 256,
+        hop_length: 80,
+        n_mels: 8,
+        sample_rate: 8000,
+        ..SpectrogramConfig::default()
+    };
+    let kaldi = |snip_edges| {
+        let kaldi = Some(Kaldi { snip_edges, remove_dc: false, preemphasis: 0.0 });
+        SpectrogramConfig { kaldi, win_length: Some(200), ..base.clone() }
+    };
+    for (config, first) in [
+        (base.clone(), 0.0),
+        (SpectrogramConfig { center: false, ..base.clone() }, 128.0),
+        (SpectrogramConfig { win_length: Some(160), ..base.clone() }, 0.0),
+        (SpectrogramConfig { n_fft: 255, ..base.clone() }, 0.5),
+        (kaldi(true), 100.0),
+        (kaldi(false), 40.0),
+    ] {
+        assert_eq!(config.first_middle(), first, "{config:?}");
+        let transform = SpectrogramTransform::new(config.clone()).unwrap();
+        for frame in [6, 7, 12] {
+            let mut waveform = vec![0.0; 2000];
+            waveform[first as usize + frame * 80] = 1.0;
+            let found = run(&transform, &waveform);
+            let n_frames = transform.n_frames(waveform.len());
+            let energy = |at: usize| (0..8).map(|band| found[band * n_frames + at].exp()).sum::<f32>();
+            let loudest = (0..n_frames).max_by(|&one, &other| energy(one).total_cmp(&energy(other)));
+            assert_eq!(loudest, Some(frame), "{config:?}");
+        }
+    }
+}

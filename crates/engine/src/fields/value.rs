@@ -23,6 +23,8 @@ pub enum Value {
     Ids(Arc<[u32]>),
     /// The row of a stacked field in which most values are the same.
     Sparse(Arc<Sparse>),
+    /// Ones among zeros, along the first axis of a row.
+    Runs(Arc<Runs>),
     /// The values of a stacked field: row-major, in a recycled buffer.
     Array(Values),
 }
@@ -34,6 +36,22 @@ pub struct Sparse {
     pub others: f32,
     /// Places and their values.
     pub values: Box<[(u32, f32)]>,
+}
+
+/// A row `[places, columns]` of `uint8`: ones in runs along the places, and zeros elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// The length of the first axis.
+    pub places: u32,
+    pub runs: Box<[Run]>,
+}
+
+/// Places of a column that follow one another; `end` is the first one after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    pub column: u32,
+    pub start: u32,
+    pub end: u32,
 }
 
 impl Value {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::values::{bytes_of, misfit, write_items, write_number};
+use super::values::{bytes_of, misfit, write_items, write_number, write_runs};
 use crate::{
     Error, ErrorKind, Result,
     dtype::each,
@@ -80,6 +80,7 @@ impl Layout {
             Value::List(items) => items.len() * field.dtype.bytes(),
             Value::Ids(ids) => ids.len() * field.dtype.bytes(),
             Value::Int(n) => usize::try_from(*n).ok()?,
+            Value::Runs(runs) if self.n_pieces == 1 => return Some(runs.places as usize),
             _ => return None,
         };
         let bytes_of_place = (self.n_pieces * self.place_bytes).max(1);
@@ -187,6 +188,7 @@ fn write_piece(place: &mut [u8], dtype: DataType, row: &Value, n: usize) -> bool
             let each = place.chunks_exact_mut(width).zip(&ids[part]);
             each.into_iter().all(|(place, &id)| write_number(place, dtype, &Value::Int(id.into())))
         }
+        Value::Runs(runs) => write_runs(place, dtype, runs),
         // Ones, of a mask.
         Value::Int(_) => {
             place.fill(1);
@@ -299,6 +301,28 @@ mod tests {
         let buffer = Buffer::new(mask.batch_bytes(2).unwrap()).unwrap();
         let column = padded(&[Value::Int(1), Value::Int(3)], &mask, buffer, &PadTo::LikeFirst, 4).unwrap();
         assert_eq!(column.values.values::<u8>(), [1, 0, 0, 0, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn runs_are_padded_and_packed_as_numbers_are() {
+        use crate::fields::{Run, Runs};
+        let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Uint8, &[]);
+        let run = |column, start, end| Run { column, start, end };
+        let row = |places, runs: &[Run]| Value::Runs(Arc::new(Runs { places, runs: runs.into() }));
+        let rows = [row(3, &[run(0, 0, 2), run(1, 2, 3)]), row(0, &[]), row(1, &[run(1, 0, 1)])];
+        let buffer = || {
+            let mut buffer = Buffer::new(frames.batch_bytes(3).unwrap()).unwrap();
+            buffer.values_mut::<u8>().fill(7);
+            buffer
+        };
+        let column = padded(&rows, &frames, buffer(), &PadTo::Longest, 0).unwrap();
+        let want = [[1, 0, 1, 0, 0, 1], [0; 6], [0, 1, 0, 0, 0, 0]].concat();
+        assert_eq!((column.values.values::<u8>(), column.padded_len), (&want[..], 3));
+        let column = padded(&rows, &frames, buffer(), &PadTo::Packed, 0).unwrap();
+        assert_eq!(column.values.values::<u8>(), [1, 0, 1, 0, 0, 1, 0, 1]);
+        assert_eq!(column.offsets, Some(vec![0, 3, 3, 4]));
+        let wrong = [row(1, &[run(2, 0, 1)])];
+        assert_eq!(padded(&wrong, &frames, buffer(), &PadTo::Longest, 0).unwrap_err().kind, ErrorKind::Shape);
     }
 
     #[test]

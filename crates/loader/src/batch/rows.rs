@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use super::{
     padded::{PadTo, padded},
     pairs::MixedPairs,
-    values::{misfit, write, write_items, write_number, write_sparse},
+    values::{misfit, write, write_items, write_number, write_runs, write_sparse},
     written::Written,
 };
 use crate::sync::plain::Mutex;
@@ -18,7 +18,7 @@ use crate::{
     contract::{BatchSlot, Collate},
     dtype::{Values, each},
     fallible_alloc,
-    fields::{Buffer, Column, ColumnPool, Columns, Field, Row, Value},
+    fields::{Buffer, Column, ColumnPool, Columns, Dim, Field, Row, Value},
 };
 
 /// One row, ready for a model: the values of its fields, in order.
@@ -186,6 +186,10 @@ impl Collate for RowCollate {
                         }
                         Value::List(items) => write_items(place, field.dtype, &items),
                         Value::Sparse(sparse) => write_sparse(place, field.dtype, &sparse),
+                        Value::Runs(runs) => {
+                            field.dims.first() == Some(&Dim::Fixed(runs.places.into()))
+                                && write_runs(place, field.dtype, &runs)
+                        }
                         Value::Text(_) | Value::Ids(_) | Value::Null => false,
                     }
                 }
@@ -275,7 +279,7 @@ mod tests {
     use super::*;
     use crate::{
         dtype::{Dtype, Typed},
-        fields::{DataType, Memory, SMALL, Sparse},
+        fields::{DataType, Memory, Run, Runs, SMALL, Sparse},
     };
 
     fn collate(batch_size: usize, dtype: DataType, len: usize) -> RowCollate {
@@ -516,6 +520,34 @@ mod tests {
         for wrong in [list(&[Value::Int(1)]), list(&[Value::Null, Value::Null]), Value::Null] {
             assert_eq!(put(&mut collate, 0, wrong).unwrap_err().kind, ErrorKind::Shape);
         }
+    }
+
+    #[test]
+    fn runs_leave_nothing_of_the_last_batch() {
+        let runs = |places, runs: &[(u32, u32, u32)]| {
+            let runs = runs.iter().map(|&(column, start, end)| Run { column, start, end });
+            Value::Runs(Arc::new(Runs { places, runs: runs.collect() }))
+        };
+        let collate = |dtype| {
+            let fields = [Field::stacked("frames", dtype, [4, 2])];
+            RowCollate::new(Arc::new(ColumnPool::new(Arc::new(fields), 1, 1)), Arc::new(SpareBuffers::new(1)))
+        };
+        let put = |collate: &mut RowCollate, value| {
+            collate.put(BatchSlot::at_row(0), [value].into_iter().collect())
+        };
+        let mut bytes = collate(DataType::Uint8);
+        for (given, want) in [
+            (runs(4, &[(0, 0, 4), (1, 3, 4)]), [1, 0, 1, 0, 1, 0, 1, 1]),
+            (runs(4, &[(1, 0, 2), (1, 1, 3), (0, 2, 2)]), [0, 1, 0, 1, 0, 1, 0, 0]),
+            (runs(4, &[]), [0; 8]),
+        ] {
+            put(&mut bytes, given).unwrap();
+            assert_eq!(bytes.take(1).columns[0].values.values::<u8>(), want);
+        }
+        for wrong in [runs(3, &[]), runs(4, &[(2, 0, 1)]), runs(4, &[(0, 3, 5)]), runs(4, &[(0, 2, 1)])] {
+            assert_eq!(put(&mut bytes, wrong).unwrap_err().kind, ErrorKind::Shape);
+        }
+        assert_eq!(put(&mut collate(DataType::Int16), runs(4, &[])).unwrap_err().kind, ErrorKind::Shape);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use half::f16;
 
 use crate::{
     Error, ErrorKind,
-    fields::{DataType, Element, Field, Sparse, Value},
+    fields::{DataType, Element, Field, Run, Runs, Sparse, Value},
 };
 
 /// The bytes of numbers.
@@ -66,6 +66,20 @@ pub(super) fn write_sparse(place: &mut [u8], dtype: DataType, sparse: &Sparse) -
         let place = place.get_mut(at..at + dtype.bytes());
         place.is_some_and(|place| write_number(place, dtype, &Value::Float(value.into())))
     })
+}
+
+/// Writes a row of runs, `[places, columns]`; false if a value has more than a byte or a run is outside.
+pub(super) fn write_runs(row: &mut [u8], dtype: DataType, Runs { places, runs }: &Runs) -> bool {
+    row.fill(0);
+    let n_columns = row.len() / (*places as usize).max(1);
+    let mut write = |&Run { column, start, end }: &Run| {
+        let is_inside = (column as usize) < n_columns && start <= end && end <= *places;
+        let frames = row.chunks_exact_mut(n_columns.max(1));
+        let frames = frames.take(end as usize).skip(start as usize);
+        frames.filter(|_| is_inside).for_each(|frame| frame[column as usize] = 1);
+        is_inside
+    };
+    dtype == DataType::Uint8 && runs.iter().all(&mut write)
 }
 
 pub(super) fn misfit(field: &Field) -> Error {

@@ -422,7 +422,7 @@ impl LoaderConfig {
     pub fn reads_paths(&self) -> bool {
         let mut targets = self.targets.iter().flatten();
         self.outputs.iter().any(|name| name == "path")
-            || targets.any(|target| matches!(target.form, TargetForm::Annotations { .. }))
+            || targets.any(|target| target.form.annotations().is_some())
     }
 
     /// Where what is read by URL is kept.
@@ -594,9 +594,7 @@ impl LoaderConfig {
         }
         let has_views = self.crop.as_ref().is_some_and(|object| object.rule.views().is_some());
         let mut targets = self.targets.iter().flatten();
-        if has_views
-            && let Some(target) = targets.find(|target| matches!(target.form, TargetForm::Annotations { .. }))
-        {
+        if has_views && let Some(target) = targets.find(|target| target.form.is_of_clip()) {
             problems.push(format!(
                 "target {:?} is that of a clip, and Views() makes several clips of a row; leave one of them out",
                 target.name
@@ -712,6 +710,7 @@ impl LoaderConfig {
         remote: u64,
     ) -> Result<()> {
         let most_rows = if self.infinite { u64::MAX } else { rows };
+        outputs.check_places(audio)?;
         if self.batching.is_none()
             && let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows)
         {
@@ -729,7 +728,7 @@ impl LoaderConfig {
             return Err(Error::new(ErrorKind::Config, message));
         }
         // Texts and lists are stored with their examples, and again in batches.
-        let [of_example, of_row] = outputs.most_bytes();
+        let [of_example, of_row] = outputs.most_bytes(audio);
         let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));
         let example = (audio.example_bytes() as u64).saturating_add(of_example);
         let readings = audio.augment.readings().count() as u64;

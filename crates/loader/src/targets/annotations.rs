@@ -131,6 +131,22 @@ impl Annotations {
         self.by_path.get(stem).cloned()
     }
 
+    /// The events of the recording at `path` that may overlap these seconds, and a number of the recording.
+    fn within(&self, path: &str, [start, end]: [f64; 2]) -> (u64, &[AnnotatedEvent]) {
+        let range = self.find(path).unwrap_or(0..0);
+        let (recording, events) = (range.start as u64, &self.events[range]);
+        let first = events.partition_point(|event| event.latest <= start);
+        let end = events.partition_point(|event| event.start < end);
+        (recording, events.get(first..end).unwrap_or_default())
+    }
+
+    /// The number of the recording at `path`, and label, start and end of each annotation that may overlap
+    /// these seconds.
+    pub(super) fn times(&self, path: &str, within: [f64; 2]) -> (u64, impl Iterator<Item = (u32, [f64; 2])>) {
+        let (recording, events) = self.within(path, within);
+        (recording, events.iter().map(|event| (event.label, [event.start, event.end])))
+    }
+
     /// Calls `each` with the label and the overlap in seconds of each annotation in a clip of the recording
     /// at `path`.
     pub fn overlapping(
@@ -140,10 +156,7 @@ impl Annotations {
         rule: OverlapRule,
         mut each: impl FnMut(u32, f64),
     ) {
-        let events = &self.events[self.find(path).unwrap_or(0..0)];
-        let first = events.partition_point(|event| event.latest <= clip.start);
-        let end = events.partition_point(|event| event.start < clip.end);
-        for event in events.get(first..end).unwrap_or_default() {
+        for event in self.within(path, [clip.start, clip.end]).1 {
             let overlap = event.end.min(clip.end) - event.start.max(clip.start);
             let whole = match rule.is_of_annotation {
                 true => event.end - event.start,

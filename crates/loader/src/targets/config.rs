@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value as Json;
 
 use super::{
-    Annotations, OverlapRule, Scan, TokensRule,
+    Annotations, EventSource, FrameColumns, FramesRule, OverlapRule, Scan, SequenceRule, TokensRule,
     classes::{ClassSource, ClassVocabulary, Key, MOST_CLASSES},
 };
 use crate::{Error, ErrorKind, Result, fields::DataType, source::Item};
@@ -58,6 +58,12 @@ pub enum TargetForm {
         /// Whether the value is the share of the clip that the longest one has, and not 1.
         is_share: bool,
     },
+    /// The labels in each frame of the clip.
+    Frames(FramesRule),
+    /// Numbers along the time of the clip.
+    Sequence(SequenceRule),
+    /// The words in the clip, by columns of their starts and ends.
+    Words([String; 2]),
 }
 
 impl TargetForm {
@@ -72,6 +78,39 @@ impl TargetForm {
             Self::Tokens(rule) => rule.name(),
             Self::Column => "Column",
             Self::Annotations { .. } => "Annotations",
+            Self::Frames(_) => "Frames",
+            Self::Sequence(_) => "Sequence",
+            Self::Words(_) => "Words",
+        }
+    }
+
+    /// The annotations, if they are in a table.
+    pub fn annotations(&self) -> Option<&Arc<Annotations>> {
+        match self {
+            Self::Annotations { all, .. } => Some(all),
+            Self::Frames(rule) => rule.annotations(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is that of a clip, and not of a row.
+    pub fn is_of_clip(&self) -> bool {
+        self.follows_time() || matches!(self, Self::Annotations { .. })
+    }
+
+    /// Whether it depends on what is heard when in a clip.
+    pub fn follows_time(&self) -> bool {
+        matches!(self, Self::Frames(_) | Self::Sequence(_) | Self::Words(_))
+    }
+
+    /// The columns of starts and ends, seconds, if it has any.
+    pub(super) fn time_columns(&self) -> Option<&[String; 2]> {
+        match self {
+            Self::Tokens(rule) => rule.times.as_ref(),
+            Self::Frames(FramesRule { events: EventSource::Columns(times), .. }) | Self::Words(times) => {
+                Some(times)
+            }
+            _ => None,
         }
     }
 }
@@ -96,12 +135,24 @@ impl TargetConfig {
             TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),
             _ => None,
         };
-        let times = match &self.form {
-            TargetForm::Tokens(TokensRule { times: Some(times), .. }) => &times[..],
-            _ => &[],
-        };
-        let is_path = matches!(self.form, TargetForm::Annotations { .. });
+        let times = self.form.time_columns().into_iter().flatten();
+        let is_path = self.form.annotations().is_some();
         Some(&self.column).filter(|_| !is_path).into_iter().chain(secondary).chain(times)
+    }
+
+    /// Checks that each of the data's speakers has a column, if they are those of the data.
+    pub(super) fn check_speakers(&self, vocabulary: &ClassVocabulary) -> Result<()> {
+        let TargetForm::Frames(FramesRule { columns, .. }) = &self.form else { return Ok(()) };
+        let FrameColumns::Speakers { n, is_of_data: true, .. } = *columns else { return Ok(()) };
+        let found = vocabulary.n.unwrap_or(0);
+        if found <= n.into() {
+            return Ok(());
+        }
+        let message = format!(
+            "target {:?}: speakers is {n}, and the data have {found}; raise it, or give scope=\"file\"",
+            self.name
+        );
+        Err(Error::new(ErrorKind::Config, message))
     }
 
     /// The classes of a column of `item`s, with the schema's names for each source.

@@ -9,6 +9,8 @@
 mod annotations;
 mod classes;
 mod config;
+mod frames;
+mod in_time;
 mod tokens;
 
 use std::{
@@ -25,7 +27,7 @@ use smallvec::SmallVec;
 use crate::{
     Error, ErrorKind, Result,
     contract::NO_LABEL,
-    fields::{DataType, Dim, Field, Row, Sparse, Value},
+    fields::{DataType, Dim, Field, Row, Run, Sparse, Value},
     seed::mix,
     source::{
         ClassNames, ColumnType, ExtraColumn, Item, Nesting,
@@ -39,6 +41,10 @@ use classes::{Maps, UNKNOWN};
 pub use annotations::{Annotation, Annotations, ClipSeconds, OverlapRule};
 pub use classes::{ClassSource, ClassVocabulary, Key, MOST_CLASSES, joined_names};
 pub use config::{TargetConfig, TargetForm};
+pub use frames::{
+    ClipPiece, ClipTimes, EventSource, FrameColumns, FramesRule, FramesScratch, RolledFrames, SequenceRule,
+    TimeAxis, TimeGrid, WordPart, push_repeated, roll_pieces,
+};
 pub use tokens::{TextEncoder, TokensRule, token_counts};
 
 /// One field that is made of columns.
@@ -55,8 +61,8 @@ pub struct Target {
     /// The indices of the columns of the starts and ends of segments.
     times: Option<[usize; 2]>,
     vocabulary: ClassVocabulary,
-    /// Whether [`Self::ignore`] has logged a name that joins several classes.
-    told_of_joined: Arc<AtomicBool>,
+    /// Whether it was logged that a name joins several classes, or that a clip has too many speakers.
+    is_told: Arc<AtomicBool>,
 }
 
 /// What a plan is made of.
@@ -156,7 +162,7 @@ impl Target {
             secondary: None,
             times: None,
             vocabulary,
-            told_of_joined: Arc::default(),
+            is_told: Arc::default(),
         })
     }
 
@@ -166,8 +172,7 @@ impl Target {
     /// [`ErrorKind::Schema`] if the column's type does not fit; [`ErrorKind::Config`] if the classes are not
     /// known; those of `scan`.
     pub fn plan(config: TargetConfig, source_columns: &SourceColumns<'_>, scan: Scan<'_>) -> Result<Self> {
-        if let TargetForm::Annotations { all, .. } = &config.form {
-            let all = all.clone();
+        if let Some(all) = config.form.annotations().cloned() {
             return Self::of_annotations(config, &all, source_columns);
         }
         let (number, value, column_type) = source_columns.find(&config.column)?;
@@ -180,7 +185,6 @@ impl Target {
         };
         let is_one = nesting == Nesting::One;
         let (mut vocabulary, mut secondary) = (ClassVocabulary::default(), None);
-        let mut times = None;
         let field = match &config.form {
             TargetForm::Class if !is_one || matches!(item, Item::Float(_)) => {
                 return misfit("whole numbers or text; forebay.targets.MultiHot takes lists");
@@ -258,12 +262,55 @@ impl Target {
                 if is_one == rule.times.is_some() || !matches!(item, Item::Text | Item::Null) {
                     return misfit(nestings);
                 }
-                times =
-                    rule.times.as_ref().map(|names| time_columns(name, names, source_columns)).transpose()?;
                 rule.field(name)
+            }
+            TargetForm::Frames(_) if is_one || matches!(item, Item::Float(_)) => {
+                return misfit("lists of text or of whole numbers");
+            }
+            TargetForm::Frames(rule) => {
+                let schema = &source_columns.class_names.others[number];
+                vocabulary = match rule.columns {
+                    FrameColumns::Classes => config.vocabulary(item, schema, scan)?,
+                    FrameColumns::Speakers { is_of_data: false, .. } => ClassVocabulary::default(),
+                    FrameColumns::Speakers { .. } => {
+                        let is_named = schema.iter().flatten().next().is_some();
+                        let classes = if is_named { ClassSource::Schema } else { ClassSource::Data };
+                        TargetConfig { classes, ..config.clone() }.vocabulary(item, schema, scan)?
+                    }
+                };
+                if rule.columns == FrameColumns::Classes && vocabulary.n.is_none() {
+                    let message = format!(
+                        "target {name:?}: the classes of column {column:?} are not in the schema; give classes, a list of names, a \
+                         file, their number, or \"data\""
+                    );
+                    return Err(Error::new(ErrorKind::Config, message));
+                }
+                config.check_speakers(&vocabulary)?;
+                rule.field(name, vocabulary.n)
+            }
+            TargetForm::Words(_) if is_one || !matches!(item, Item::Text | Item::Null) => {
+                return misfit("lists of text");
+            }
+            TargetForm::Words(_) => Field { dims: vec![Dim::Ragged; 2], ..Field::text(name) },
+            TargetForm::Sequence(_) if is_one || item == Item::Text => return misfit("lists of numbers"),
+            TargetForm::Sequence(SequenceRule { pad, .. }) => {
+                let dtype = if matches!(item, Item::Float(_)) { DataType::Float32 } else { DataType::Int64 };
+                if dtype == DataType::Int64 && pad.fract() != 0.0 {
+                    let message = format!(
+                        "target {name:?}: pad is {pad:?}, and column {column:?} has whole numbers; give a whole number"
+                    );
+                    return Err(Error::new(ErrorKind::Config, message));
+                }
+                let fill = match dtype {
+                    DataType::Float32 => (*pad as f32).to_ne_bytes().to_vec(),
+                    _ => (*pad as i64).to_ne_bytes().to_vec(),
+                };
+                Field { fill: fill.into(), ..Field::new(name, dtype, vec![Dim::Fixed(0)]) }
             }
             TargetForm::Column | TargetForm::Annotations { .. } => column_field(name, column_type),
         };
+        let times = config.form.time_columns();
+        let times = times.map(|names| time_columns(&config.name, names, source_columns)).transpose()?;
         Ok(Self {
             config,
             field,
@@ -273,7 +320,7 @@ impl Target {
             secondary,
             times,
             vocabulary,
-            told_of_joined: Arc::default(),
+            is_told: Arc::default(),
         })
     }
 
@@ -294,6 +341,12 @@ impl Target {
         let name = &config.name;
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let what = format!("target {name:?}: classes");
+        let of_clips = match &config.form {
+            TargetForm::Frames(FramesRule { columns: FrameColumns::Speakers { is_of_data, .. }, .. }) => {
+                Some(*is_of_data)
+            }
+            _ => None,
+        };
         let Some(value) = source_columns.extra_columns.iter().position(|extra| *extra == ExtraColumn::Path)
         else {
             return refused(format!(
@@ -301,6 +354,8 @@ impl Target {
             ));
         };
         let names = match &config.classes {
+            // Each clip has speakers of its own.
+            _ if of_clips == Some(false) => Arc::new(vec![String::new()]),
             ClassSource::Names(names) => names.clone(),
             ClassSource::Any | ClassSource::Data if all.labels().is_empty() => {
                 return refused(format!(
@@ -314,10 +369,13 @@ impl Target {
                 ));
             }
         };
-        let vocabulary = ClassVocabulary::of_names(names, &what)?;
+        let vocabulary = match of_clips {
+            Some(false) => ClassVocabulary::default(),
+            _ => ClassVocabulary::of_names(names, &what)?,
+        };
         let class = |label: &String| vocabulary.by_key.get(&Key::Name(label.as_str().into())).copied();
         let unknown = all.labels().iter().find(|label| class(label).is_none());
-        if let Some(label) = unknown.filter(|_| !config.ignores_unknown) {
+        if let Some(label) = unknown.filter(|_| !config.ignores_unknown && of_clips != Some(false)) {
             return refused(format!(
                 "target {name:?}: an annotation has {label:?}, which is no class: {}; add it to classes, or give \
                  unknown=\"ignore\"",
@@ -326,7 +384,11 @@ impl Target {
         }
         let classes = all.labels().iter().map(|label| class(label).map_or(UNKNOWN, i64::from)).collect();
         let vocabulary = ClassVocabulary { maps: vec![Some(classes)], ..vocabulary };
-        let field = Field::stacked(name, config.dtype, [vocabulary.n.unwrap_or(1)]);
+        config.check_speakers(&vocabulary)?;
+        let field = match &config.form {
+            TargetForm::Frames(rule) => rule.field(name, vocabulary.n),
+            _ => Field::stacked(name, config.dtype, [vocabulary.n.unwrap_or(1)]),
+        };
         Ok(Self {
             config,
             field,
@@ -336,16 +398,18 @@ impl Target {
             secondary: None,
             times: None,
             vocabulary,
-            told_of_joined: Arc::default(),
+            is_told: Arc::default(),
         })
     }
 
     /// The annotations, if the target has any.
     pub fn annotations(&self) -> Option<&Annotations> {
-        match &self.config.form {
-            TargetForm::Annotations { all, .. } => Some(all),
-            _ => None,
-        }
+        self.config.form.annotations().map(|all| &**all)
+    }
+
+    /// The name of its class in `forebay.targets`.
+    pub fn kind(&self) -> &'static str {
+        self.config.form.name()
     }
 
     pub fn field(&self) -> &Field {
@@ -375,14 +439,16 @@ impl Target {
         match (&self.config.form, self.nesting) {
             _ if self.field.shape().is_some() || self.field.padded_axis().is_some() => 0,
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
+            (TargetForm::Words(_), _) => MOST_TEXT_BYTES + 2 * MOST_ITEMS * size_of::<f64>() as u64,
             (_, Nesting::One) => MOST_TEXT_BYTES,
             (_, _) if self.item == Item::Text => MOST_TEXT_BYTES,
             _ => MOST_ITEMS * size_of::<i64>() as u64,
         }
     }
 
-    /// The most bytes of the value of an example, beyond those of a number.
-    pub fn most_example_bytes(&self) -> u64 {
+    /// The most bytes of the value of an example, beyond those of a number; `places` are those of its axis
+    /// along the time of a clip.
+    pub fn most_example_bytes(&self, places: u64) -> u64 {
         let items = |n: u64| n.saturating_mul(size_of::<Value>() as u64);
         match (&self.config.form, self.nesting) {
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
@@ -390,6 +456,15 @@ impl Target {
             (TargetForm::MultiHot { .. } | TargetForm::Annotations { .. }, _) => {
                 self.vocabulary.n.unwrap_or(0).saturating_mul(size_of::<(u32, f32)>() as u64)
             }
+            // A run has at least a frame, and another one follows it.
+            (TargetForm::Frames(_), _) => {
+                let columns =
+                    self.field.dims.last().map_or(0, |dim| if let Dim::Fixed(n) = dim { *n } else { 0 });
+                (places / 2 + 1).saturating_mul(columns).saturating_mul(size_of::<Run>() as u64)
+            }
+            (TargetForm::Sequence(_), _) => items(places),
+            // Texts, and two lists of times.
+            (TargetForm::Words(_), _) => MOST_TEXT_BYTES.saturating_add(items(3 * MOST_ITEMS)),
             (TargetForm::Column | TargetForm::Soft { .. }, Nesting::Fixed(n)) => items(n),
             (TargetForm::Column | TargetForm::Soft { .. }, Nesting::List | Nesting::Pairs) => {
                 items(MOST_ITEMS)
@@ -406,7 +481,8 @@ impl Target {
             bytes.fold(0, |state, byte| mix(state ^ mix(u64::from(byte))))
         };
         if let Some(all) = self.annotations() {
-            identity["table"] = format!("{:016x}", digest(&mut all.bytes())).into();
+            let table = if self.kind() == "Frames" { "annotations" } else { "table" };
+            identity[table] = format!("{:016x}", digest(&mut all.bytes())).into();
         }
         if let Some(rule) = self.tokens() {
             let name =
@@ -485,6 +561,9 @@ impl Target {
                 };
                 Ok(self.annotated(all.as_ref(), path, clip, *least, *is_share))
             }
+            TargetForm::Frames(_) | TargetForm::Sequence(_) | TargetForm::Words(_) => {
+                Err(self.wrong("is that of a clip", "its time is not known"))
+            }
         }
     }
 
@@ -530,7 +609,13 @@ impl Target {
                 self.config.dtype.is_real()
             }
             TargetForm::Number => how == MixTargets::Mix && self.config.dtype.is_real(),
-            TargetForm::Class | TargetForm::Text { .. } | TargetForm::Tokens(_) | TargetForm::Column => false,
+            TargetForm::Frames(_) => matches!(how, MixTargets::Union | MixTargets::Sum),
+            TargetForm::Class
+            | TargetForm::Text { .. }
+            | TargetForm::Tokens(_)
+            | TargetForm::Column
+            | TargetForm::Sequence(_)
+            | TargetForm::Words(_) => false,
         }
     }
 
@@ -580,7 +665,7 @@ impl Target {
     /// Leaves out an unknown name. The first one that joins several classes is logged.
     fn ignore(&self, key: &Key, column: &str) {
         if let (Some(separator), Key::Name(name)) = (self.vocabulary.separator(key), key)
-            && !self.told_of_joined.swap(true, Relaxed)
+            && !self.is_told.swap(true, Relaxed)
         {
             log::warn!(
                 "target {:?}: column {column:?} has {name:?}, which is left out as unknown, but joins several classes; use \

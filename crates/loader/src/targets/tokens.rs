@@ -180,7 +180,7 @@ impl TokensRule {
     }
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     match value {
         Value::List(items) => items,
         Value::Null => &[],
@@ -188,7 +188,7 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-fn seconds(value: &Value) -> Option<f64> {
+pub(super) fn seconds(value: &Value) -> Option<f64> {
     match value {
         Value::Int(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),

@@ -22,7 +22,7 @@ use crate::{
     decode::{Damage, Info, SpareBlocks},
     fields::Row,
     source::{Positions, RowInfo},
-    targets::ClipSeconds,
+    targets::{ClipSeconds, TimeAxis, TimeGrid},
     transform::{
         Augment, Channels, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers,
         augment::Reading, crop, crop_at, starts, target_len,
@@ -110,6 +110,11 @@ impl AudioPlan {
         samples * speed / f64::from(self.features.sample_rate())
     }
 
+    /// The seconds before a sample at the target rate of a row that is played at this speed.
+    pub(super) fn seconds(&self, sample: u64, speed: f64) -> f64 {
+        sample as f64 * speed / f64::from(self.features.sample_rate())
+    }
+
     /// What the clip is about: all of it, or the window within; in seconds on the time line of the recording,
     /// in which the row begins at `row_start`, and which is played at this speed.
     pub(super) fn about(&self, crop: &Crop, row_start: f64, speed: f64) -> ClipSeconds {
@@ -119,6 +124,17 @@ impl AudioPlan {
         let rate = f64::from(self.features.sample_rate());
         let [start, end] = [start, end].map(|sample| row_start + sample as f64 * speed / rate);
         ClipSeconds { start, end, row_start, speed }
+    }
+
+    /// The places of an axis along the time of a clip of so many samples; none of frames of a waveform.
+    pub(super) fn time_grid(&self, axis: TimeAxis, clip_samples: usize) -> TimeGrid {
+        let rate = f64::from(self.features.sample_rate());
+        let of_features = || {
+            let (hop, first) = self.features.frame_places().unwrap_or((1, 0.5));
+            let places = self.features.frame_axis().map_or(0, |axis| self.features.shape(clip_samples)[axis]);
+            TimeGrid { places, step: hop as f64 / rate, first: first / rate }
+        };
+        TimeGrid::new(axis, clip_samples as f64 / rate).unwrap_or_else(of_features)
     }
 
     pub fn example_len(&self) -> usize {

@@ -34,7 +34,9 @@ use crate::{
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Buckets, Length},
     source::{Positions, ReadRequest, Record, StoredRecording, columns::MOST_PATH_BYTES},
-    targets::{self, Target},
+    targets::{
+        self, ClipPiece, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis, WordPart, push_repeated,
+    },
     transform::{
         Augment, AugmentScratch, Clips, Crop, FeatureScratch, Features,
         augment::{Amount, MixTargets, Outcome},
@@ -58,6 +60,19 @@ fn features_field(plan: &AudioPlan) -> Field {
         None => field,
     }
 }
+
+/// The length of an axis along the time of clips.
+fn time_dim(plan: &AudioPlan, features: &Field, axis: TimeAxis) -> Dim {
+    let most = plan.time_grid(axis, plan.clip_samples).places as u64;
+    match (axis, plan.features.frame_axis()) {
+        (TimeAxis::FeatureFrames, Some(axis)) if plan.crop.views().is_none() => features.dims[axis],
+        _ if plan.crop.whole().is_some() => Dim::PaddedInBatch { most, most_in_batch: u64::MAX },
+        _ => Dim::Fixed(most),
+    }
+}
+
+/// The most values of a clip in a field along its time.
+const MOST_PLACES: u64 = 1 << 28;
 
 /// The error about a recording of which the features make no frame.
 fn too_short(n: usize, features: &Features) -> Error {
@@ -109,7 +124,9 @@ enum OutputField {
     Value(usize),
     /// What a target makes of the record's values.
     Target(Box<Target>),
-    /// The number of tokens in the field before it.
+    /// Times of the words of a target.
+    WordTimes(Box<Target>, WordPart),
+    /// The number of tokens, frames or values in the field before it.
     Length,
     /// The number of the mixture's source.
     Source,
@@ -222,17 +239,29 @@ impl Outputs {
             .map(|&name| name.to_owned())
             .chain(requested.iter().filter(|name| lengths != Some(&***name)).cloned());
         let requested = requested.collect::<Vec<_>>();
+        let mut words = Vec::new();
         for target in targets {
             let field = target.field().clone();
             let other = (pairs && target.is_class()).then(|| {
                 let field = Field { name: format!("{}_b", field.name), ..field.clone() };
                 (OutputField::OtherClass(Box::new(target.clone())), field)
             });
-            let length =
-                target.tokens().map(|_| (OutputField::Length, number(&format!("{}_length", field.name))));
-            // bounded: two for each target that is given.
+            // Those of the features' frames are `valid_frames`.
+            let follows = target.time_axis().filter(|axis| *axis != TimeAxis::FeatureFrames);
+            let has_length = target.tokens().is_some() || follows.is_some() && lengths.is_some();
+            let length = has_length.then(|| (OutputField::Length, number(&format!("{}_length", field.name))));
+            if target.has_words() {
+                for (part, end) in [(WordPart::Start, "start"), (WordPart::End, "end")] {
+                    let name = format!("{}_{end}", field.name);
+                    let output = OutputField::WordTimes(Box::new(target.clone()), part);
+                    // bounded: as below.
+                    words.push((output, Field::jagged(name, DataType::Float64, 1)));
+                }
+            }
+            // bounded: at most three for each target that is given.
             fields.push((OutputField::Target(Box::new(target)), field));
             fields.extend(other.or(length));
+            fields.append(&mut words);
         }
         fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
         fields.push((OutputField::Index, number("index")));
@@ -323,11 +352,43 @@ impl Outputs {
     }
 
     /// The most bytes of a row's values that are not stacked: in an example, and in a batch.
-    pub fn most_bytes(&self) -> [u64; 2] {
+    pub fn most_bytes(&self, plan: &AudioPlan) -> [u64; 2] {
         let path = self.fields.iter().any(|(output, _)| matches!(output, OutputField::Value(_)));
         let path = if path { MOST_PATH_BYTES as u64 } else { 0 };
-        let sum = |bytes: fn(&Target) -> u64| self.targets().map(bytes).fold(path, u64::saturating_add);
-        [sum(Target::most_example_bytes), sum(Target::most_batch_bytes)]
+        let of_example = |target: &Target| {
+            let grid = target.time_axis().map(|axis| plan.time_grid(axis, plan.clip_samples));
+            target.most_example_bytes(grid.map_or(0, |grid| grid.places as u64))
+        };
+        let of_example = self.targets().map(of_example).fold(path, u64::saturating_add);
+        [of_example, self.targets().map(Target::most_batch_bytes).fold(path, u64::saturating_add)]
+    }
+
+    /// Checks that a clip has a place on each axis along its time, and not too many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if it has none, or more than [`MOST_PLACES`] values.
+    pub fn check_places(&self, plan: &AudioPlan) -> Result<()> {
+        for target in self.targets() {
+            let Some(axis) = target.time_axis() else { continue };
+            let (name, kind) = (&target.field().name, target.kind());
+            let places = plan.time_grid(axis, plan.clip_samples).places as u64;
+            let columns =
+                target.field().dims.get(1).map_or(1, |dim| if let Dim::Fixed(n) = dim { *n } else { 1 });
+            let seconds = plan.clip_samples as f64 / f64::from(plan.features.sample_rate());
+            let problem = match axis {
+                TimeAxis::FeatureFrames if plan.features.is_waveform() => {
+                    "features is a waveform, which has no frames; give step=, the seconds from a frame to the next"
+                        .to_owned()
+                }
+                _ if places == 0 => format!("a clip of {seconds:?} s has no frame and no value of it"),
+                _ if places.saturating_mul(columns) > MOST_PLACES => format!(
+                    "a clip of {seconds:?} s has {places} times {columns} values, at most {MOST_PLACES} are allowed"
+                ),
+                _ => continue,
+            };
+            return Err(Error::new(ErrorKind::Config, format!("target {name:?}, a {kind}: {problem}")));
+        }
+        Ok(())
     }
 
     /// The fields, with that of the features from the plan.
@@ -336,6 +397,11 @@ impl Outputs {
         let axis = features.padded_axis().map(|axis| features.dims[axis]);
         let field = |(output, field): &(OutputField, Field)| match (output, axis) {
             (OutputField::Mask, Some(axis)) => Field { dims: vec![axis], ..field.clone() },
+            (OutputField::Target(target), _) if let Some(axis) = target.time_axis() => {
+                let mut dims = field.dims.clone();
+                dims[0] = time_dim(plan, &features, axis);
+                Field { dims, ..field.clone() }
+            }
             _ => field.clone(),
         };
         let others = self.fields.iter().map(field).collect::<Vec<_>>();
@@ -386,6 +452,15 @@ struct Planned {
     group_starts: Arc<[u64]>,
     positions: Positions,
     pairs: Option<Arc<MixedPairs>>,
+}
+
+impl Planned {
+    fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.outputs.iter().filter_map(|output| match output {
+            OutputField::Target(target) => Some(&**target),
+            _ => None,
+        })
+    }
 }
 
 /// The number of the part that holds `row`, given the first row of each part.
@@ -447,8 +522,11 @@ impl AudioTask {
         let rule = |(output, field): (&OutputField, &Field)| match (output, &field.dims[..], to) {
             (OutputField::Features, ..) => to.clone(),
             (OutputField::Mask, ..) => PadTo::LikeFirst,
+            (OutputField::Target(target), ..) if target.time_axis() == Some(TimeAxis::FeatureFrames) => {
+                if *to == PadTo::Packed { PadTo::Packed } else { PadTo::LikeFirst }
+            }
             // With few shapes of features there are few of tokens, too.
-            (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => {
+            (_, &[Dim::PaddedInBatch { most, .. }, ..], PadTo::Bounds { .. }) => {
                 let budget = padding.most_tokens.as_ref().filter(|(name, _)| *name == field.name);
                 PadTo::power_of_two(most, budget.map_or(u64::MAX, |(_, most)| *most))
             }
@@ -482,7 +560,8 @@ impl Task for AudioTask {
             decoder: ClipDecoder::default(),
             changed: Vec::new(),
             augment: AugmentScratch::default(),
-            mixer: Mixer::new(&self.planner),
+            mixer: Mixer::new(&self.planner, self.outputs.targets().any(Target::follows_time)),
+            frames: FramesScratch::default(),
             task: self.clone(),
         }
     }
@@ -501,6 +580,7 @@ struct RenderedClip {
     mixed: Range<usize>,
     /// The position of its impulse response.
     response: Option<u64>,
+    rolled: RolledFrames,
 }
 
 /// One worker's part of an [`AudioTask`].
@@ -512,6 +592,7 @@ pub struct ClipMaker {
     changed: Vec<f32>,
     augment: AugmentScratch,
     mixer: Mixer,
+    frames: FramesScratch,
     scratch: FeatureScratch,
 }
 
@@ -592,6 +673,14 @@ impl ClipMaker {
                 (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
                 (ClipStart::At(_), _) => None,
             };
+            if self.mixer.follows_time {
+                let at = if rule.padding().repeats() { 0..clip_samples } else { crop.taken() };
+                let piece = ClipPiece { at, start: plan.seconds(crop.start, speed), speed, part: 0 };
+                let rate = f64::from(features.sample_rate());
+                self.mixer.pieces.clear();
+                push_repeated(&mut self.mixer.pieces, piece, (crop.len, 0), rate)?;
+            }
+            let mut rolled = RolledFrames::default();
             if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
                 fallible_alloc::resize(&mut self.changed, clips.len(), 0.0)?;
                 self.changed.copy_from_slice(clips);
@@ -611,13 +700,19 @@ impl ClipMaker {
                 features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
                 if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, clip_samples)) {
                     augment.features(bits, axis, &mut self.augment, out)?;
+                    if self.mixer.follows_time {
+                        let step = plan.time_grid(TimeAxis::FeatureFrames, clip_samples).step;
+                        let shift = augment.frames_rolled(bits, axis.n_valid) as f64 * step;
+                        let frames = [axis.first, axis.first + axis.n_valid];
+                        rolled = RolledFrames { seconds: frames.map(|frame| frame as f64 * step), shift };
+                    }
                 }
                 at += len;
             }
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();
             // bounded: a few clips of a recording.
-            made.push(RenderedClip { crop, speed, bits, mixed, response });
+            made.push(RenderedClip { crop, speed, bits, mixed, response, rolled });
         }
         let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
@@ -632,10 +727,30 @@ impl ClipMaker {
             None => of(&made[0]),
         };
         let mut values = Some(values);
+        let row = |part: usize| match part.checked_sub(1).and_then(|at| self.mixer.mixed.get(at)) {
+            Some(MixedPartner { values, clip, .. }) => (values, *clip),
+            None => (&record.values, clip),
+        };
+        let times_of = |target: &Target| {
+            let grid = target.time_axis().map(|axis| plan.time_grid(axis, plan.clip_len(&made[0].crop)));
+            ClipTimes {
+                pieces: &self.mixer.pieces,
+                row: &row,
+                sample_rate: features.sample_rate().into(),
+                grid: grid.unwrap_or_default(),
+                rolled: made[0].rolled,
+                source,
+            }
+        };
+        let mut frames = std::mem::take(&mut self.frames);
         let value = |output: &OutputField| {
             Ok(match output {
                 OutputField::Features => values.take().map_or(Value::Null, Value::Array),
                 OutputField::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
+                OutputField::Target(target) if target.follows_time() => {
+                    target.value_in_time(&times_of(target), &mut frames)?
+                }
+                OutputField::WordTimes(target, part) => target.words(*part, &times_of(target))?,
                 OutputField::Target(target) => {
                     let mut value = target.value(&record.values, source, clip, made[0].bits)?;
                     for MixedPartner { values, clip, amount, targets, .. } in &self.mixer.mixed {
@@ -677,9 +792,16 @@ impl ClipMaker {
                 }
             })
         };
-        let mut example: Example = outputs.iter().map(value).collect::<Result<_>>()?;
+        let example = outputs.iter().map(value).collect::<Result<Example>>();
+        self.frames = frames;
+        let mut example = example?;
         for at in (1..outputs.len()).filter(|&at| matches!(outputs[at], OutputField::Length)) {
-            let n = if let Value::Ids(ids) = &example[at - 1] { ids.len() } else { 0 };
+            let n = match &example[at - 1] {
+                Value::Ids(ids) => ids.len(),
+                Value::Runs(runs) => runs.places as usize,
+                Value::List(items) => items.len(),
+                _ => 0,
+            };
             example[at] = Value::Int(n as i64);
         }
         if pairs.is_some() {

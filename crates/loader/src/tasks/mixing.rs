@@ -19,7 +19,7 @@ use crate::{
     fields::Row,
     seed::below,
     source::Record,
-    targets::ClipSeconds,
+    targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
     tasks::mix_source::ReadPartner,
     transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
 };
@@ -53,6 +53,11 @@ pub struct Mixer {
     pub mixed: Vec<MixedPartner>,
     /// The position of the impulse response of the first `Reverb`, if one was drawn for the last clip.
     pub response: Option<u64>,
+    /// What of which recording is where in the last clip: number 0 is its own, number n what was mixed in as
+    /// the nth; of partners of which targets take nothing, none.
+    pub pieces: Vec<ClipPiece>,
+    /// Whether these are needed.
+    pub follows_time: bool,
 }
 
 struct Maker {
@@ -65,6 +70,9 @@ struct Maker {
     mono: Option<ClipPlanner>,
     /// The partner or response, of the shape of a clip.
     partner: Vec<f32>,
+    /// Where the partner is from: the seconds of its row before it, its samples, and with which of them it
+    /// begins.
+    taken: (f64, usize, usize),
 }
 
 impl fmt::Debug for Maker {
@@ -74,8 +82,8 @@ impl fmt::Debug for Maker {
 }
 
 impl Mixer {
-    /// For the steps in the plan of these places.
-    pub fn new(planner: &ClipPlanner) -> Self {
+    /// For the steps in the plan of these places, and examples whose targets may follow the time of clips.
+    pub fn new(planner: &ClipPlanner, follows_time: bool) -> Self {
         let readings = planner.plan().augment.readings().zip(&planner.plan().mix_sources);
         let makers = readings.map(|((_, reading), mix_sources)| Maker {
             mix_sources: mix_sources.clone(),
@@ -85,8 +93,9 @@ impl Mixer {
             reading,
             mono: reading.is_response.then(|| planner.of_others(reading).of_one_channel()),
             partner: Vec::new(),
+            taken: Default::default(),
         });
-        Self { makers: makers.collect(), ..Self::default() }
+        Self { makers: makers.collect(), follows_time, ..Self::default() }
     }
 
     /// Does a step for the clips of the record at position `own`.
@@ -97,6 +106,10 @@ impl Mixer {
         match kind {
             Kind::Mix(mixing) => self.mix(mixing, own, draws, clips),
             Kind::Reverb => self.reverberate(own, draws, clips),
+            Kind::Roll { .. } if self.follows_time => {
+                let rolled = kind.rolled(draws, clips.valid.len()).unwrap_or_default();
+                roll_pieces(&mut self.pieces, &clips.valid, rolled, clips.sample_rate.into())
+            }
             _ => Ok(()),
         }
     }
@@ -124,6 +137,11 @@ impl Mixer {
             let targets = mixing.targets;
             if targets == MixTargets::Keep {
                 values.clear();
+            } else if self.follows_time {
+                let (start, len, from) = maker.taken;
+                let part = self.mixed.len() + 1;
+                let piece = ClipPiece { at: 0..clips.n, start, speed: clip.speed, part };
+                push_repeated(&mut self.pieces, piece, (len, from), clips.sample_rate.into())?;
             }
             // bounded: `most` of each step.
             self.mixed.push(MixedPartner { step, at, is_own: mixing.is_own, clip, values, amount, targets });
@@ -229,13 +247,14 @@ impl Maker {
         }
         let len = n.saturating_mul(self.planner.plan().features.channels().n_kept());
         fallible_alloc::resize(&mut self.partner, len, 0.0)?;
+        let from = if crop.len < n { below(phase, crop.len as u64) as usize } else { 0 };
         for (out, clip) in self.partner.chunks_exact_mut(n).zip(clips.chunks_exact(n).cycle()) {
             if self.reading.is_response {
                 out.copy_from_slice(clip);
                 continue;
             }
             let part = &clip[crop.taken()];
-            let mut from = if part.len() < n { below(phase, part.len() as u64) as usize } else { 0 };
+            let mut from = from;
             let mut left = out;
             while !left.is_empty() {
                 let len = left.len().min(part.len() - from);
@@ -244,7 +263,9 @@ impl Maker {
                 (left, from) = (rest, 0);
             }
         }
-        let clip = self.planner.plan().about(&crop, row_start, speed);
+        let plan = self.planner.plan();
+        let clip = plan.about(&crop, row_start, speed);
+        self.taken = (plan.seconds(crop.start, speed), crop.len, from);
         drop(opened);
         Ok(Some((clip, record.values)))
     }
