@@ -36,7 +36,8 @@ MODULES = {
 """The public modules, in the order of their pages."""
 
 ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "rows"}
-"""The classes whose parameters are a table in `crates/loader/src/config`, by its name; that of `Loader` is in docs/parameters.md."""
+"""The classes whose parameters are a table in `crates/loader/src/config`, by its name; that of `Loader` is in
+docs/parameters.md."""
 WIDTH = 84
 """Characters of a line of a long signature."""
 MANY = 14
@@ -103,7 +104,7 @@ def described(node: _Definition, level: int) -> Iterator[str]:
 
 
 def parameters(node: ast.ClassDef) -> Iterator[str]:
-    """The parameters of a class of the core: for `Loader` the tables of the page, else those of `crates/loader/src/config`."""
+    """The parameters of a class of the core: for `Loader` the tables of the page, else those of `ROWS`."""
     if not any(ast.unparse(base).startswith(("LoaderBase", "_AudioDataset")) for base in node.bases):
         return
     if node.name == "Loader":

@@ -1,7 +1,8 @@
 """Writes the signatures in the stub and the tables in docs/parameters.md from the tables of parameters.
 
 `python docs/tables.py` rewrites both files with the installed forebay. `--check` only prints the differences;
-`tests/python/project/test_signature.py` runs it. The tables are `crates/loader/src/config/loader.rs`, `tokens.rs` and `rows.rs`.
+`tests/python/project/test_signature.py` runs it. The tables are `loader.rs`, `tokens.rs` and `rows.rs` in
+`crates/loader/src/config`.
 """
 
 import argparse

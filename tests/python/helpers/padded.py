@@ -70,7 +70,8 @@ def batches(
         }
         with forebay.Loader(
             folder, features=front_end, outputs=["valid_samples", "start"], order="sequential", infinite=False,
-            augment=False, batch_size=len(SAMPLES), n_workers=1, label_column="", shuffle_min_size=0, **crops_by_name[crop],
+            augment=False, batch_size=len(SAMPLES), n_workers=1, label_column="", shuffle_min_size=0,
+            **crops_by_name[crop],
         ) as loader:  # fmt: skip
             found.append(next(iter(loader)))
     return found[0], found[1]["waveform" if isinstance(of, features.Waveform) else "spectrogram"]
