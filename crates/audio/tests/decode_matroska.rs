@@ -97,7 +97,8 @@ fn copies_equal_their_sources() {
         }
         compare_ranges(name, &copy);
     }
-    // The copies have no edit list, and no tag with the delay: all samples of the packets count, as in ffmpeg.
+    // The copies have no edit list, and no tag with the delay: all samples of the packets count, as in
+    // ffmpeg.
     for (name, codec, rate, n_samples) in
         [("aac.mka", Codec::Aac, 11_025, 21_504), ("mp3.mka", Codec::Mp3, 16_000, 49_105)]
     {

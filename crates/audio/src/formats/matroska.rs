@@ -1,10 +1,10 @@
 //! Opens WebM and Matroska: Opus, Vorbis, FLAC, AAC, ALAC, MPEG audio and PCM of one audio track.
 //!
 //! The file is scanned once, block by block, of a file on disk in pieces: blocks say when they begin by a
-//! clock of milliseconds, so only all packets up to a sample give its number. Clusters and segments of unknown
-//! size, which live recorders write, need no other treatment. `Cues` are not used. Packets are decoded by the
-//! code of their codecs' own formats ([`codec_file`]), so samples and spans equal those of the same packets in
-//! Ogg, FLAC and so on.
+//! clock of milliseconds, so only all packets up to a sample give its number. Clusters and segments of
+//! unknown size, which live recorders write, need no other treatment. `Cues` are not used. Packets are
+//! decoded by the code of their codecs' own formats ([`codec_file`]), so samples and spans equal those of the
+//! same packets in Ogg, FLAC and so on.
 //!
 //! The timeline is that of the packets, one after the other, as in players: times of blocks that leave gaps
 //! are noted and change no sample. `CodecDelay` (of Opus, the pre-skip of its header) cuts the start, and

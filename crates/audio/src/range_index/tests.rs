@@ -184,8 +184,8 @@ fn spans_of_every_file_equal_those_of_a_full_decode() {
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
-    // One file is FLAC in Ogg, one in MP4, three are MP3 in MP4, MOV and Matroska; three are Opus: a chain, and
-    // two with pages of the size of the first read.
+    // One file is FLAC in Ogg, one in MP4, three are MP3 in MP4, MOV and Matroska; three are Opus: a chain,
+    // and two with pages of the size of the first read.
     assert!(kinds["whole"] == 8 && kinds.values().filter(|&&n| n > 5).count() == 8, "{kinds:?}");
 }
 

@@ -276,6 +276,7 @@ impl Walk {
                 }
                 let each = u32::try_from(each).map_err(|_| damaged())?;
                 block.lens.clear();
+                // bounded: at most 256 frames.
                 block.lens.resize(n_frames, each);
             } else {
                 let last = left.checked_sub(sum).ok_or_else(damaged)?;
