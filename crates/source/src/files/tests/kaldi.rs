@@ -185,6 +185,7 @@ fn what_is_wrong_is_told_with_file_line_column_and_value() {
 
 /// A RIFF file of that many bytes after its size.
 fn riff(len: u32, content: u8) -> Vec<u8> {
+    // bounded: a constant of these tests.
     [b"RIFF", &len.to_le_bytes()[..], &[content].repeat(len as usize)].concat()
 }
 
