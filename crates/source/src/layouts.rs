@@ -10,15 +10,27 @@
 //! | `cuts.000000.jsonl.gz`, `recording.000000.tar` and more | each `cuts` | its `recording` |
 //! | `tarred_audio_manifest.json`, `audio_0.tar` and more | the manifest | all `audio` |
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
-use super::{compression::Compression, paths::is_metadata, tree::FolderEntry};
+use super::{compression::Compression, tree::FolderEntry};
 use crate::{Error, ErrorKind, Result};
 
+/// Names of tables that describe the recordings of their folder; the first two may be compressed.
+const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
 /// The recordings of a data folder of Kaldi.
 const KALDI: &str = "wav.scp";
 /// The manifest that NeMo writes beside its archives.
 const NEMO: &str = "tarred_audio_manifest.json";
+
+/// Whether a name is that of a table that describes the recordings of its folder.
+pub(crate) fn is_metadata(name: &OsStr) -> bool {
+    let (plain, compression) = Compression::split(Path::new(name));
+    let names = if compression.is_some() { &METADATA[..2] } else { &METADATA };
+    names.iter().any(|known| plain == Path::new(known))
+}
 
 /// A table of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,7 +35,7 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     compression::Compression,
     fallible_alloc,
-    layouts::{self, FolderTable},
+    layouts::{self, FolderTable, is_metadata},
     pattern::{self, Pattern},
     splits,
     storage::{Storage, StoredFile},
@@ -54,16 +54,6 @@ pub(crate) const RECORDINGS: [&str; 27] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
     "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64", "sph", "nist", "webm", "weba", "mka", "mkv",
 ];
-/// Names of tables that describe the recordings of their folder; the first two may be compressed.
-const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
-
-/// Whether a name is that of a table that describes the recordings of its folder.
-pub(crate) fn is_metadata(name: &OsStr) -> bool {
-    let (plain, compression) = Compression::split(Path::new(name));
-    let names = if compression.is_some() { &METADATA[..2] } else { &METADATA };
-    names.iter().any(|known| plain == Path::new(known))
-}
-
 /// Whether a name is that of a recording.
 pub(crate) fn is_recording(name: &OsStr) -> bool {
     let ending = Path::new(name).extension().and_then(OsStr::to_str);

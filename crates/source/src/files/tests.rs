@@ -3,7 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use super::*;
-use crate::{AllowPaths, Entry, RawRecord, Recordings, Result, Segment, WholeRecord, contract::ReadRecords};
+use crate::{
+    AllowPaths, Entry, RawRecord, Recordings, RecordingsReader, Result, Segment, WholeRecord,
+    contract::ReadRecords,
+};
 
 mod compressed;
 mod kaldi;
@@ -56,7 +59,7 @@ fn read(source: &Arc<Recordings>, row: u64) -> Result<RawRecord> {
 fn values(source: &Arc<Recordings>) -> Vec<Vec<String>> {
     let of = |row| {
         let reader = source.reader();
-        let crate::RecordingsReader::Table(reader) = reader else { panic!("no table") };
+        let RecordingsReader::Table(reader) = reader else { panic!("no table") };
         reader.values(row).unwrap().iter().map(|value| format!("{value:?}")).collect()
     };
     (0..source.n_rows()).map(of).collect()
@@ -219,7 +222,7 @@ fn segments_of_usual_tables() {
 }
 
 fn segment(source: &Arc<Recordings>, row: u64) -> Option<Segment> {
-    let crate::RecordingsReader::Table(reader) = source.reader() else { panic!("no table") };
+    let RecordingsReader::Table(reader) = source.reader() else { panic!("no table") };
     reader.segment(row)
 }
 
