@@ -54,6 +54,9 @@ class Steps(Protocol):
     def energies(self, frames: Any, n_fft: int) -> Any:
         """Energies of the bins, `[rows, n, n_fft // 2 + 1]`; shorter frames have zeros behind."""
 
+    def product(self, x: Any, matrix: Any) -> Any:
+        """The product `[rows, n, m]` by `[m, k]`."""
+
     def join(self, parts: list[Any], axis: int) -> Any:
         """Arrays one after the other."""
 
@@ -132,6 +135,8 @@ def made(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, valid: An
 def _conditioned(steps: Steps, tables: Tables, x: Any, inside: Any, n: Any) -> Any:
     """Mean, level and scale of the `n` samples inside; the others stay 0."""
     front_end = tables.front_end
+    if isinstance(x.shape[-1], int) and x.shape[-1] == 0:
+        return x
 
     def of_samples(x: Any) -> Any:
         return x if inside is None else steps.where(inside, x, 0.0)
@@ -141,7 +146,8 @@ def _conditioned(steps: Steps, tables: Tables, x: Any, inside: Any, n: Any) -> A
         x = of_samples(x - steps.sum(x, (-1,)) / n)
         x = of_samples(x - steps.sum(x, (-1,)) / n)
     if how == "peak":
-        most = steps.largest(steps.clip(x, 0.0, None) + steps.clip(-x, 0.0, None), (-1,))
+        sizes = steps.where(x < 0, -x, x)
+        most = steps.largest(steps.where(sizes == sizes, sizes, 0.0), (-1,))
         x = x * (front_end.peak / steps.where(most > 0, most, front_end.peak))
     elif how == "zscore":
         x = x / steps.sqrt(steps.sum(x * x, (-1,)) / n + VARIANCE_FLOOR)
@@ -192,7 +198,7 @@ def _framed(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, valid:
         y = steps.where(real, y, 0.0)
     y = _compressed(steps, tables, y, real, counted)
     if "cosines" in arrays:
-        y = y @ arrays["cosines"]
+        y = steps.product(y, arrays["cosines"])
     if real is not None and front_end.n_frames is not None and front_end.fill != "silence":
         y = _filled(steps, front_end.fill, y, real)
     y = _normalized(steps, front_end.normalization, arrays, y, real, counted)
@@ -240,7 +246,7 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
         # The slope of a root is infinite at 0.
         is_zero = y == 0
         y = steps.where(is_zero, 0.0, steps.sqrt(steps.where(is_zero, 1.0, y)))
-    return y @ arrays["bands"] if "bands" in arrays else y
+    return steps.product(y, arrays["bands"]) if "bands" in arrays else y
 
 
 def _compressed(steps: Steps, tables: Tables, y: Any, real: Any, counted: Any) -> Any:

@@ -1,5 +1,6 @@
 """`forebay.jax.features`: a front end of `forebay.features` as a pure function of JAX."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,9 @@ class _Steps:
     def energies(self, frames: Any, n_fft: int) -> Any:
         bins = jnp.fft.rfft(frames, n=n_fft)
         return bins.real * bins.real + bins.imag * bins.imag
+
+    def product(self, x: Any, matrix: Any) -> Any:
+        return x @ matrix
 
     def join(self, parts: list[Any], axis: int) -> Any:
         return jnp.concatenate(parts, axis=axis)
@@ -116,7 +120,7 @@ def features(
         if first is not None and (valid is None or padding == "excluded"):
             raise ConfigError('first_valid needs valid_samples and padding="included"')
         arrays = dict(found.arrays)
-        y = front_end_steps.made(_Steps(), found, arrays, x.reshape(-1, n_samples), valid, first)
+        y = front_end_steps.made(_Steps(), found, arrays, x.reshape(math.prod(rows), n_samples), valid, first)
         typed: jax.Array = y.astype(dtype).reshape(*rows, *y.shape[1:])
         return typed
 

@@ -285,12 +285,13 @@ class Fbank(_Framed):
 
 def apply(
     waveform: NDArray[np.floating[Any]] | NDArray[np.int16],
-    front_end: str | Waveform | _Framed,
+    front_end: Any,
     *,
     sample_rate: int,
 ) -> NDArray[Any]:
     """The features of one recording, as a loader gives them: for a server that has no loader, torch or JAX.
 
+    >>> import numpy as np
     >>> import forebay.features as features
     >>> features.apply(np.zeros(32000, np.int16), "birdset", sample_rate=32000).shape
     (128, 101)

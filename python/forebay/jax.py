@@ -1,4 +1,4 @@
-"""For JAX: converts a loader's batches to `jax.Array`s, on one device or sharded over many processes.
+"""For JAX: a loader's batches as `jax.Array`s, on one device or sharded over many processes; features there.
 
 >>> import forebay, forebay.jax
 >>> sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec("data"))  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""For PyTorch: batches as tensors, in pinned memory or on a device; an `IterableDataset` for `DataLoader`; ranks.
+"""For PyTorch: batches as tensors, in pinned memory or on a device; features there; an `IterableDataset`; ranks.
 
 >>> import forebay, forebay.torch
 >>> ranks = forebay.torch.rank_and_world_size()

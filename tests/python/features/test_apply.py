@@ -57,7 +57,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"preset is 'birdse'.* did you mean 'birdset'"):
         features.apply(samples(9), "birdse", sample_rate=32_000)
     with pytest.raises(TypeError, match=r"front_end is None .* must be an object of forebay.features or the name"):
-        features.apply(samples(9), None, sample_rate=32_000)  # type: ignore[arg-type]
+        features.apply(samples(9), None, sample_rate=32_000)
     for wrong, said in (
         ([0.0], "list"),
         (np.zeros(9, int), r"int64 and shape \[9\]"),

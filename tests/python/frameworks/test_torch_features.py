@@ -246,6 +246,15 @@ def test_export(name: str, with_valid: bool) -> None:
     assert torch.equal(program.module()(*other), module(*other))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_export_of_one_row(name: str) -> None:
+    """One waveform at a time, of any length, as a server takes them."""
+    module = Features(name)
+    n_samples = torch.export.Dim("n_samples", min=8000, max=1 << 22)
+    program = torch.export.export(module, (noise(1, 30_000),), dynamic_shapes=({1: n_samples},))
+    assert torch.equal(program.module()(noise(1, 12_345)), module(noise(1, 12_345)))
+
+
 @pytest.mark.filterwarnings("ignore:# The axis name")
 @pytest.mark.parametrize("dft", ["fft", "matmul"])
 @pytest.mark.parametrize("name", NAMES)
@@ -302,6 +311,23 @@ def test_what_is_refused() -> None:
         module(noise(2, 8000), torch.tensor([1, 2, 3]))
     with pytest.raises(ConfigError, match='first_valid needs valid_samples and padding="included"'):
         module(noise(2, 8000), torch.tensor([1, 2]), torch.tensor([1, 2]))
+
+
+def test_empty_batches() -> None:
+    both = features.preset("icefall", channels="all", n_channels=2)
+    assert Features(both)(noise(0, 2, 8000)).shape == (0, 2, 50, 80)
+    assert Features("birdmae")(noise(0, 8000), torch.zeros(0, dtype=torch.int64)).shape == (0, 512, 128)
+    for of in (features.preset("wav2vec2"), features.preset("icefall"), features.preset("nemo")):
+        assert Features(of)(noise(3, 0)).shape == (3, *of.shape(0))
+    filled = Features("birdmae")(noise(1, 0))[0].numpy()
+    np.testing.assert_allclose(filled, features.preset("birdmae")(noise(0).numpy()), rtol=0, atol=1e-4)
+
+
+def test_a_peak_is_that_of_numbers() -> None:
+    x = noise(16_000)
+    x[8000] = torch.nan
+    of = features.Waveform(normalize_waveform="peak")
+    np.testing.assert_allclose(Features(of)(x).numpy(), of(x.numpy()), rtol=1e-6)
 
 
 def test_short_waveforms() -> None:

@@ -63,15 +63,14 @@ def batches(
     found = []
     for front_end in (features.Waveform(sample_rate=of.sample_rate, dtype=dtype), of):
         value = pad_value if front_end is of else None
-        crops_by_name: dict[str, dict[str, Any]] = {
+        of_crop: dict[str, dict[str, Any]] = {
             "whole": {"crop": crops.Whole(min_seconds=0.01, pad_value=value)},
             "center": {"crop": crops.Center(), "clip_seconds": 1.3},
             "behind": {"crop": crops.Center(pad="behind"), "clip_seconds": 1.3},
         }
         with forebay.Loader(
             folder, features=front_end, outputs=["valid_samples", "start"], order="sequential", infinite=False,
-            augment=False, batch_size=len(SAMPLES), n_workers=1, label_column="", shuffle_min_size=0,
-            **crops_by_name[crop],
+            augment=False, batch_size=len(SAMPLES), n_workers=1, label_column="", shuffle_min_size=0, **of_crop[crop],
         ) as loader:  # fmt: skip
             found.append(next(iter(loader)))
     return found[0], found[1]["waveform" if isinstance(of, features.Waveform) else "spectrogram"]
