@@ -42,12 +42,12 @@ fn composed(config: LoaderConfig) -> forebay_base::Result<Composed> {
 /// The rows of a pass, and the bytes of its features.
 fn pass(config: LoaderConfig) -> (Vec<i64>, Vec<u8>) {
     let Composed { selection, task, plan, .. } = composed(config).unwrap();
+    let index = task.fields().iter().position(|field| field.name == "index").unwrap();
     let mut engine = Engine::new(selection, task, plan).unwrap();
     let (mut rows, mut features) = (Vec::new(), Vec::new());
     loop {
         match engine.next(HANGS).unwrap() {
             Step::Batch(_, batch) => {
-                let index = batch.fields.iter().position(|field| field.name == "index").unwrap();
                 rows.extend_from_slice(batch.columns[index].values.values::<i64>());
                 features.extend_from_slice(batch.columns[0].values.values::<u8>());
             }
