@@ -2,11 +2,13 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from forebay._checks import shown
 from forebay._core import ConfigError
 
 Row: TypeAlias = tuple[str, float, float, str]
@@ -43,14 +45,18 @@ def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> 
         return [row for file in _files(Path(table), name) for row in _table(file, columns)]
     if not isinstance(table, Sequence):
         kind = type(table).__name__
-        raise TypeError(f"{name} is {table!r} (type {kind}), must be a path, or rows (path, start, end, label)")
+        raise TypeError(
+            f"{name} is {shown(table)} (type {kind}), must be a path, or a list of rows (path, start, end, label); of a "
+            "DataFrame with these columns, list(frame.itertuples(index=False))"
+        )
     if columns is not None:
         raise ConfigError(f"columns is given, which is for a table in a file, and {name} has rows")
     return [_row(row, number, name) for number, row in enumerate(table)]
 
 
 def _row(row: Any, number: int, name: str) -> Row:
-    if len(row) != 4 or not isinstance(row[0], str) or not isinstance(row[3], str):
+    is_row = isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 4
+    if not is_row or not isinstance(row[0], str) or not isinstance(row[3], str):
         raise TypeError(f"row {number} of {name} is {row!r}, must be (path, start, end, label)")
     start, end = (_seconds(row[at], f"{what} in row {number} of {name}") for at, what in ((1, "start"), (2, "end")))
     return row[0], start, end, row[3]
@@ -58,9 +64,12 @@ def _row(row: Any, number: int, name: str) -> Row:
 
 def _seconds(value: Any, what: str) -> float:
     try:
-        return float(value)
+        found = float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{what} is {value!r}, must be a number of seconds") from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise ConfigError(f"{what} is {value!r}, must be a number of seconds")
+    return found
 
 
 def _files(path: Path, name: str) -> list[Path]:
@@ -88,13 +97,18 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}, line {line}, is not UTF-8 (byte {error.start}); save the table as UTF-8") from error
     lines = text.splitlines()
-    if path.suffix.lower() == ".rttm":
+    is_rttm = path.suffix.lower() == ".rttm"
+    is_audacity = path.suffix.lower() != ".csv" and bool(lines) and _is_label(lines[0])
+    if columns and (is_rttm or is_audacity):
+        kind = "RTTM" if is_rttm else "labels of Audacity"
+        raise ConfigError(f"columns is given, and {path} has {kind}, whose columns have no names; leave columns out")
+    if is_rttm:
         yield from _rttm(path, lines)
         return
-    separator = "," if path.suffix.lower() == ".csv" else "\t"
-    if path.suffix.lower() != ".csv" and lines and _is_label(lines[0]):
+    if is_audacity:
         yield from _audacity(path, lines)
         return
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         header = [name.strip() for name in next(rows, [])]
@@ -107,6 +121,9 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
             if len(row) <= max(at.values()):
                 raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
             recording = row[at["path"]].strip() if "path" in at else _recording(path)
+            # A recording without events, as DCASE's tables list them.
+            if recording and not any(row[at[name]].strip() for name in ("start", "end", "label")):
+                continue
             start, end = (_seconds(row[at[name]].strip(), f"{where}: {name}") for name in ("start", "end"))
             if within is not None and within < len(row) and row[within].strip():
                 first = _seconds(row[within].strip(), f"{where}: {_WITHIN}")

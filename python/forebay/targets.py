@@ -298,7 +298,8 @@ class Frames(_Classed):
 
     For sound events and for diarization. `annotations` is a table, a folder of tables or rows `(path, start, end,
     label)`, as `Annotations` takes them (`columns` names the columns of a table); or a dict that names columns of the
-    row with lists: `{"label": "speakers", "start": "starts", "end": "ends"}`, times in seconds from the row's start.
+    row with lists: `{"label": "speakers", "start": "turn_starts", "end": "turn_ends"}`, times in seconds from the row's
+    start.
 
     Frame `i` has its middle `duration / 2 + i * step` seconds behind the clip's start, and a label that is heard from
     `start` to `end` (seconds of the clip, cut to it) is in frames `round((start - duration / 2) / step)`, at least 0,

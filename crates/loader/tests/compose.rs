@@ -80,7 +80,7 @@ fn a_shuffled_pass_has_the_same_rows_in_another_order() {
 #[test]
 fn a_file_that_is_missing_is_an_error() {
     let mut missing = digits();
-    missing.arrow_files.groups[0].push(Origin::Path("none/such.wav".into()));
+    missing.arrow_files.groups[0] = vec![Origin::Path("none/such.wav".into())];
     let error = composed(missing).err().unwrap();
     assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
 }

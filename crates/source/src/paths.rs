@@ -50,9 +50,10 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// The same for the list of a server, which is in memory.
 const MOST_LISTED: u64 = 1 << 24;
 /// Endings of recordings, in small letters.
-pub(crate) const RECORDINGS: [&str; 27] = [
+pub(crate) const RECORDINGS: [&str; 30] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
-    "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64", "sph", "nist", "webm", "weba", "mka", "mkv",
+    "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64", "sph", "sphere", "nist", "wv1", "wv2", "webm", "weba",
+    "mka", "mkv",
 ];
 /// Whether a name is that of a recording.
 pub(crate) fn is_recording(name: &OsStr) -> bool {

@@ -374,8 +374,8 @@ impl Recordings {
     }
 
     /// What `of` makes of rows, some neighbours at a time on each of several threads; it is given a reader,
-    /// the place among `rows`, the row, and how many rows from it on are read. What takes long is logged, with
-    /// `advice`.
+    /// the place among `rows`, the row, and how many rows from it on are read. What takes long is logged,
+    /// with `advice`.
     fn each_row<T: Send + Sync>(
         &self,
         rows: Option<&[u64]>,

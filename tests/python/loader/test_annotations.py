@@ -44,6 +44,19 @@ def read(path: Any, target: Annotations, **changes: Any) -> dict[str, list[Any]]
         return taken(loader)
 
 
+def test_recordings_and_annotations_that_do_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.wav", "b.Mix.wav"):
+        (tmp_path / name).write_bytes(wav(noise(2000, 1)))
+    given = {name: value for name, value in GIVEN.items() if name != "label_column"}
+    rows: Rows = [("a.wav", 0.0, 0.1, "owl"), ("b", 0.0, 0.1, "owl")]
+    for table, is_told in ((rows, True), ([*rows, ("b.Mix", 0.0, 0.1, "owl")], False), (rows[:1], False)):
+        caplog.clear()
+        with forebay.Loader(tmp_path, targets={"labels": Annotations(table)}, **given) as loader:
+            next(loader)
+        told = '1 of 2 annotated paths are those of no recording, such as "b"; 1 recording without annotations'
+        assert (told in caplog.text) == is_told
+
+
 def expected(
     found: dict[str, list[Any]],
     rows: Rows,
@@ -209,7 +222,7 @@ def test_no_recording_has_annotations(path: Path) -> None:
         ("path,start,end,label\na,0,1,owl\na,0\n", r"t\.csv, line 3, has 2 fields, expected 4"),
         ("path,start,end,label\na,2,1,owl\n", "is from 2 to 1 s, must end after its start"),
         ("path,start,end,label\na,0,1,\n", "has no label"),
-        ("path,start,end,label\na,nan,1,x\n", "is from NaN to 1 s"),
+        ("path,start,end,label\na,nan,1,x\n", r"t\.csv, line 2: start is 'nan', must be a number of seconds"),
         ("", r"t\.csv has no column of the start; its columns are none"),
     ],
 )
@@ -218,6 +231,20 @@ def test_wrong_tables(text: str, told: str, tmp_path: Path) -> None:
     table.write_text(text)
     with pytest.raises(ConfigError, match=told):
         Annotations(table)
+
+
+def test_recordings_without_events_are_listed_too(tmp_path: Path) -> None:
+    """As in DCASE's tables, and times may be numbers of numpy."""
+    table = tmp_path / "t.tsv"
+    table.write_text("filename\tonset\toffset\tevent_label\n0.wav\t0.0\t0.1\towl\n1.wav\t\t\t\n")
+    assert _annotations.read(str(table), None) == [("0.wav", 0.0, 0.1, "owl")]
+    rows: Any = [("0.wav", np.float32(0), np.float64(0.1), "owl")]
+    assert Annotations(table) == Annotations(table)
+    assert _annotations.read(rows, None) == [("0.wav", 0.0, 0.1, "owl")]
+    for name, text in (("a.txt", "0.0\t0.1\towl\n"), ("a.rttm", "SPEAKER a 1 0 0.1 <NA> <NA> owl <NA> <NA>\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match="columns is given, and .* whose columns have no names"):
+            Annotations(tmp_path / name, columns={"label": "event"})
 
 
 def test_latin_1_is_refused(tmp_path: Path) -> None:
@@ -238,6 +265,13 @@ def test_latin_1_is_refused(tmp_path: Path) -> None:
         ({"columns": {"when": "x"}}, ConfigError, "columns has 'when', must be of path, start, end, label"),
         ({"table": 3}, TypeError, "table is 3"),
         ({"table": [("a", 0.0, 1.0)]}, TypeError, "row 0 of table"),
+        ({"table": [None]}, TypeError, r"row 0 of table is None, must be \(path, start, end, label\)"),
+        (
+            {"table": [("a", 0.0, np.float64("nan"), "owl")]},
+            ConfigError,
+            r"end in row 0 of table is .*nan.*, must be a",
+        ),
+        ({"table": iter(())}, TypeError, r"of a DataFrame with these columns, list\(frame\.itertuples"),
         ({"table": "gone.csv"}, FileNotFoundError, "gone.csv"),
         ({"table": []}, ConfigError, "no annotations, of which classes could be known"),
     ],

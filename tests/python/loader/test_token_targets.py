@@ -175,6 +175,12 @@ def test_rows_with_too_many_tokens_for_their_seconds_are_left_out(
         assert set(rows_of(list(loader))) == kept
         assert loader.left_out["too_many_per_second"] == len(TEXTS) - len(kept) == sum(loader.left_out.values())
         assert "whose text has more than max_per_second tokens" in caplog.text
+    # What is cut is shorter, and has the same text.
+    cutting = crops.Whole(max_seconds=0.3, on_long="cut")
+    loader = opened(Tokens("text", JSON, max_per_second=20), crop=cutting, augment=False)
+    kept = {row for row, n in usual.items() if n <= 20 * min(SECONDS[row], 0.3)}
+    assert set(rows_of(list(loader))) == kept
+    assert len(kept) < sum(n <= 20 * SECONDS[row] for row, n in usual.items())
     # With the other limits, each row counts once.
     loader = opened(Tokens("text", JSON, max_per_second=20, max_tokens=9), 0.55, augment=False)
     left = [row for row in range(len(TEXTS)) if usual[row] <= 9 and SECONDS[row] <= 0.55]

@@ -41,9 +41,9 @@ use crate::{
     read_at::RangeReader,
     unsupported,
 };
-use codec_file::{CodecFile, Parts, samples_of};
-use track::{Coded, Track};
-use walk::{Block, Source, Walk};
+use codec_file::{CodecFile, CodecFileParts, samples_of};
+use track::{AudioTrack, TrackCoding};
+use walk::{BlockWalk, MatroskaBytes, TrackBlock};
 
 /// The first bytes of EBML.
 const MAGIC: [u8; 4] = walk::EBML.to_be_bytes();
@@ -70,9 +70,9 @@ impl Format for Matroska {
     /// Scans all blocks. None for MPEG audio in a file, whose frames are joined before they are decoded.
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         reader.clear_cache();
-        let mut source = Source::new(reader);
-        let track = Track::open(&mut source)?;
-        if let Coded::Packets(codec) = track.coded {
+        let mut source = MatroskaBytes::new(reader);
+        let track = AudioTrack::open(&mut source)?;
+        if let TrackCoding::Packets(codec) = track.coded {
             let packets = cache.pools::<PacketPools>().packets.take();
             let Some((table, claims)) = packets_of(&mut source, &track, codec, packets)? else {
                 return Ok(None);
@@ -85,18 +85,18 @@ impl Format for Matroska {
             }));
         }
         let codec = match &track.coded {
-            Coded::File(codec) | Coded::Packets(codec) => *codec,
-            Coded::Pcm(_) => Codec::Pcm,
-            Coded::Mpeg => Codec::Mp3,
+            TrackCoding::File(codec) | TrackCoding::Packets(codec) => *codec,
+            TrackCoding::Pcm(_) => Codec::Pcm,
+            TrackCoding::Mpeg => Codec::Mp3,
         };
         let mut file = CodecFile::new(codec, track.number, &track.private)?;
-        let scan = Scan::run(&mut source, &track, &mut file)?;
+        let scan = BlockScan::run(&mut source, &track, &mut file)?;
         if file.size() == 0 || scan.n_blocks == 0 {
             return Err(Error::new(ErrorKind::Empty, "the Matroska track has no blocks"));
         }
         let claims = scan.claims(&track, Some(&file));
         let Some(bytes) = reader.memory() else {
-            let parts = Parts { file: &file, reader };
+            let parts = CodecFileParts { file: &file, reader };
             let mut made = RangeReader::new(&parts, reader.sizes);
             made.is_one_stream = true;
             let opened = inner(cache, &track, codec, &mut made, &scan)?;
@@ -136,13 +136,13 @@ impl Format for Matroska {
 /// Opens the codec's file; None if it cannot be opened by ranges.
 fn inner<'a>(
     cache: &mut DecoderCache,
-    track: &Track,
+    track: &AudioTrack,
     codec: Codec,
     made: &mut RangeReader<'_>,
-    scan: &Scan,
+    scan: &BlockScan,
 ) -> Result<Option<Opened<'a>>> {
     let opened = match (codec, &track.coded) {
-        (_, Coded::Pcm(coding)) => {
+        (_, TrackCoding::Pcm(coding)) => {
             let shape =
                 PcmFormat::new(0..made.size(), coding.clone(), track.sample_rate, track.channels, None)?;
             Ok(Some(shape.into()))
@@ -176,7 +176,7 @@ fn without_byte(mut error: Error) -> Error {
 
 /// What a scan of all blocks found.
 #[derive(Debug, Default)]
-struct Scan {
+struct BlockScan {
     n_blocks: u64,
     /// Nanoseconds that are not played at the end of the last block.
     discard: u64,
@@ -188,10 +188,10 @@ struct Scan {
     has_more: bool,
 }
 
-impl Scan {
-    fn run(source: &mut Source<'_, '_>, track: &Track, file: &mut CodecFile) -> Result<Self> {
-        let mut walk = Walk::new(track.clusters, track.number, track.segment_end);
-        let (mut this, mut block, mut granule) = (Self::default(), Block::default(), 0);
+impl BlockScan {
+    fn run(source: &mut MatroskaBytes<'_, '_>, track: &AudioTrack, file: &mut CodecFile) -> Result<Self> {
+        let mut walk = BlockWalk::new(track.clusters, track.number, track.segment_end);
+        let (mut this, mut block, mut granule) = (Self::default(), TrackBlock::default(), 0);
         while walk.next(source, &mut block)? {
             if this.n_blocks == 0 {
                 this.ticks.start = block.ticks;
@@ -206,7 +206,7 @@ impl Scan {
         Ok(this)
     }
 
-    fn claims(&self, track: &Track, file: Option<&CodecFile>) -> Claims {
+    fn claims(&self, track: &AudioTrack, file: Option<&CodecFile>) -> Claims {
         let mut claims = Claims::default();
         if let Some(at) = self.cut {
             claims.cut_short = Some(format!("the file ends within the Matroska element at byte {at}"));
@@ -230,12 +230,12 @@ impl Scan {
 
 /// Lists the packets of AAC and ALAC; None if a file has too many to keep.
 fn packets_of(
-    source: &mut Source<'_, '_>,
-    track: &Track,
+    source: &mut MatroskaBytes<'_, '_>,
+    track: &AudioTrack,
     codec: Codec,
     mut packets: PooledVec<Packet>,
 ) -> Result<Option<(PacketTable, Claims)>> {
-    let is_memory = matches!(source, Source::Slice { .. });
+    let is_memory = matches!(source, MatroskaBytes::Slice { .. });
     if track.private.is_empty() {
         return Err(unsupported(format!(
             "{codec} in Matroska without the setup of its decoder; convert it with `ffmpeg -i in.mka out.flac`"
@@ -246,8 +246,8 @@ fn packets_of(
         Codec::Alac => u32_at(&track.private, 0, Endian::Big).unwrap_or(0),
         _ => AAC_PACKET as u32,
     };
-    let mut walk = Walk::new(track.clusters, track.number, track.segment_end);
-    let (mut block, mut discard) = (Block::default(), 0);
+    let mut walk = BlockWalk::new(track.clusters, track.number, track.segment_end);
+    let (mut block, mut discard) = (TrackBlock::default(), 0);
     while walk.next(source, &mut block)? {
         discard = block.discard;
         let mut at = block.data.start;
@@ -265,7 +265,7 @@ fn packets_of(
     let length = (codec == Codec::Aac && discard > 0)
         .then(|| (AAC_PACKET * packets.len() as u64).saturating_sub(delay).saturating_sub(discard));
     let edit = Edit { delay, length, rounded_by: 0, timescale: None };
-    let scan = Scan { cut: walk.cut, has_more: walk.has_more, ..Scan::default() };
+    let scan = BlockScan { cut: walk.cut, has_more: walk.has_more, ..BlockScan::default() };
     Ok(Some((PacketTable { setup, packets, gap: GAP, timescale: None, edit }, scan.claims(track, None))))
 }
 
@@ -286,7 +286,7 @@ impl Index for MatroskaIndex {
         span: &Range<u64>,
     ) -> Result<SpanWindow<Bytes>> {
         let Some(file) = &self.file else { return self.index.read_window(cache, reader, span) };
-        let parts = Parts { file, reader };
+        let parts = CodecFileParts { file, reader };
         let mut made = RangeReader::new(&parts, reader.sizes);
         made.is_one_stream = true;
         self.index.read_window(cache, &made, span).map_err(without_byte)

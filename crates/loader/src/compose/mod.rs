@@ -66,7 +66,8 @@ pub struct Composed {
 /// Opens the files and plans the batches; `plan` and `audio` are those of [`LoaderConfig::check`].
 ///
 /// # Errors
-/// As [`OpenedSource::new`]; [`Config`](crate::ErrorKind::Config) if lengths, memory or rows do not fit the parameters.
+/// As [`OpenedSource::new`]; [`Config`](crate::ErrorKind::Config) if lengths, memory or rows do not fit the
+/// parameters.
 pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan)) -> Result<Composed> {
     let rate = audio.features.sample_rate();
     let least_seconds = audio.features.least_samples() as f64 / f64::from(rate) * audio.augment.fastest();

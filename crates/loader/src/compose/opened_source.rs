@@ -1,7 +1,10 @@
 //! [`OpenedSource`]: the files that the parameters of a loader name, opened, with the rows that it reads and
 //! the fields that it makes of them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use super::{
     Partnering,
@@ -11,6 +14,7 @@ use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
     config::{AugmentObject, Background, CropConfig, Origin, Sources},
     contract::Source,
+    error::counted,
     fields::Value,
     order::WeightedRows,
     sampling::{Chosen, ClassCounts, LeftOut, RowSeconds, SameClass},
@@ -294,27 +298,53 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     })
 }
 
+/// The most recordings whose annotations are looked for when a loader is made.
+const MOST_LOOKED_FOR: u64 = 1 << 20;
+
 /// Checks that some recording has annotations: otherwise their paths are of another form than those of rows.
+/// Logs it if some do not fit together.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if none has.
 fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> {
     let Some(all) = target.annotations() else { return Ok(()) };
     let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
-    let mut first = None;
-    for path in source.paths() {
+    let name = &target.field().name;
+    let (mut matched, mut n_without, mut without) = (HashSet::new(), 0_u64, None);
+    for (row, path) in (0..).zip(source.paths()) {
         cancel::check("opening")?;
-        let Some(path) = path? else { continue };
-        if all.has(&path) {
+        if row >= MOST_LOOKED_FOR && !matched.is_empty() {
             return Ok(());
         }
-        first.get_or_insert(path);
+        let Some(path) = path? else { continue };
+        match all.recording(&path) {
+            Some(recording) => {
+                matched.insert(recording);
+            }
+            None => {
+                n_without += 1;
+                without.get_or_insert(path);
+            }
+        }
     }
-    let message = format!(
-        "target {:?}: no recording has annotations; recordings have paths such as {:?}, annotations {known:?}; an \
-         annotation belongs to the recordings whose paths end with its path",
-        target.field().name,
-        first.unwrap_or_default()
-    );
-    Err(Error::new(ErrorKind::Config, message))
+    let without = without.unwrap_or_default();
+    if matched.is_empty() {
+        let message = format!(
+            "target {name:?}: no recording has annotations; recordings have paths such as {without:?}, annotations {known:?}; an \
+             annotation belongs to the recordings whose paths end with its path"
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let unknown =
+        all.paths().filter(|path| all.recording(path).is_none_or(|at| !matched.contains(&at))).min();
+    if let Some(unknown) = unknown.filter(|_| n_without > 0) {
+        log::warn!(
+            "target {name:?}: {} of {} annotated paths are those of no recording, such as {unknown:?}; {} \
+             without annotations, such as {without:?}",
+            all.paths().len() - matched.len(),
+            all.paths().len(),
+            counted(n_without, "recording")
+        );
+    }
+    Ok(())
 }

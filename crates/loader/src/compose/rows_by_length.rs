@@ -7,7 +7,8 @@ use crate::{
     config::WholeConfig,
     error::counted,
     sampling::{
-        LeftOut, LengthLimits, RowSeconds, is_length, numbers, within_tokens, within_tokens_per_second,
+        LeftOut, LengthLimits, Played, RowSeconds, is_length, numbers, within_tokens,
+        within_tokens_per_second,
     },
     source::{ArrowOptions, Recordings},
     targets::{TargetForm, token_counts},
@@ -24,8 +25,8 @@ pub struct LengthFilter {
 }
 
 impl LengthFilter {
-    /// Those of `rows` that are not left out; `None`: of all. `duration` is the column of seconds, if there is
-    /// one, and no clip has fewer than `least_seconds`.
+    /// Those of `rows` that are not left out; `None`: of all. `duration` is the column of seconds, if there
+    /// is one, and no clip has fewer than `least_seconds`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if none is left, or for a column without lengths; as [`RowSeconds::within`] and
@@ -66,7 +67,8 @@ impl LengthFilter {
         (self.left_out.too_short, self.left_out.too_long) = (too_short, too_long);
         let mut rows = found.rows().cloned();
         for (name, most, counts) in rates {
-            let played = (&*found, config.fastest());
+            let most_seconds = if whole.rule.cuts_at.is_some() { whole.max_seconds } else { f64::INFINITY };
+            let played = Played { seconds: found, most_seconds, fastest: config.fastest() };
             let (within, n) = within_tokens_per_second(rows, (name, most), &counts, played)?;
             rows = within;
             self.left_out.too_many_per_second += n;
@@ -100,8 +102,8 @@ fn seconds(
     RowSeconds::within(source, rows, limits, durations)
 }
 
-/// Opens the files, with the column of the seconds of whole recordings: the one that is named, else `duration`,
-/// if it has numbers and rows have no start and end.
+/// Opens the files, with the column of the seconds of whole recordings: the one that is named, else
+/// `duration`, if it has numbers and rows have no start and end.
 ///
 /// # Errors
 /// As [`Recordings::open`].

@@ -58,8 +58,18 @@ pub fn within_tokens(
     Ok((Some(rows), n_left_out))
 }
 
+/// How long rows are, as they are played.
+#[derive(Debug, Clone, Copy)]
+pub struct Played<'a> {
+    pub seconds: &'a RowSeconds,
+    /// The seconds at which they are cut, before they are played faster.
+    pub most_seconds: f64,
+    /// The largest factor of their speed, at least 1.
+    pub fastest: f64,
+}
+
 /// Those of `rows` whose text has no more tokens for a second than `most`, and how many are left out; `None`:
-/// of all. `tokens` are those of all rows of the source, and `fastest` is the speed at which rows are played.
+/// of all. `tokens` are those of all rows of the source.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if none is left.
@@ -67,7 +77,7 @@ pub fn within_tokens_per_second(
     rows: Option<Arc<[u64]>>,
     (target, most): (&str, f64),
     tokens: &[u32],
-    (seconds, fastest): (&RowSeconds, f64),
+    Played { seconds, most_seconds, fastest }: Played<'_>,
 ) -> Result<(Option<Arc<[u64]>>, u64)> {
     let seconds = seconds.of_rows(rows.as_deref());
     let row = |at: usize| rows.as_ref().map_or(at as u64, |rows| rows[at]);
@@ -76,7 +86,9 @@ pub fn within_tokens_per_second(
     let exceeds = |at: usize| {
         let n = tokens.get(row(at) as usize).copied().unwrap_or(0);
         // A bad record has NaN, and is told of in its turn.
-        f64::from(n) > most_per_second * f64::from(seconds[at])
+        let seconds = f64::from(seconds[at]);
+        let heard = if seconds > most_seconds { most_seconds } else { seconds };
+        f64::from(n) > most_per_second * heard
     };
     let n_left_out = (0..seconds.len()).filter(|&at| exceeds(at)).count();
     if n_left_out == 0 {

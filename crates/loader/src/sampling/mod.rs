@@ -15,7 +15,9 @@ use std::{
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
 use classes::{RowClasses, Unbalanced, named, of_groups};
-pub use lengths::{LeftOut, LengthLimits, RowSeconds, is_length, within_tokens, within_tokens_per_second};
+pub use lengths::{
+    LeftOut, LengthLimits, Played, RowSeconds, is_length, within_tokens, within_tokens_per_second,
+};
 pub use same_class::SameClass;
 
 use crate::{

@@ -112,8 +112,14 @@ impl Annotations {
         self.by_path.keys().map(|path| &**path).min()
     }
 
-    pub fn has(&self, path: &str) -> bool {
-        self.find(path).is_some()
+    /// A number for the path of the annotations of the recording at `path`, if it has any.
+    pub fn recording(&self, path: &str) -> Option<usize> {
+        Some(self.find(path)?.start)
+    }
+
+    /// The paths that have annotations.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.by_path.keys().map(|path| &**path)
     }
 
     /// The events of the recording at `path`: those of the longest end of its path that has any, then those

@@ -227,16 +227,18 @@ impl Section {
     }
 }
 
-/// How many samples a recording may have beyond what is known of it, since lengths are rounded: 10 ms.
+/// How many samples a recording may have beyond what is known of it: 25 ms. Lengths are rounded, or are
+/// those of frames, whose last window ends before the recording.
 pub fn length_slack(rate: u32) -> u64 {
-    u64::from(rate / 100)
+    u64::from(rate / 40)
 }
 
 /// The error about a recording that is longer than its row says.
 fn longer_than_known(n: u64, most: u64, rate: u32) -> Error {
     let seconds = |n: u64| n as f64 / f64::from(rate);
     let message = format!(
-        "the recording has {:.3} s as it is played, its row or its header says at most {:.3} s: longer than its row says",
+        "the recording has {:.3} s as it is played, its row or its header says at most {:.3} s: longer than its row says; \
+         correct the lengths of the table, or leave them out",
         seconds(n),
         seconds(most)
     );

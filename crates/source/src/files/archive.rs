@@ -283,7 +283,9 @@ impl TableBuilder {
                     let stem =
                         name.iter().rposition(|&byte| byte == b'.').map_or(name, |point| &name[..point]);
                     let shown = String::from_utf8_lossy(name);
-                    let is_recording = paths::is_recording(shown.as_ref().as_ref());
+                    // So lhotse names the bytes of a file that it did not encode again.
+                    let is_original = archives.are_paired && name.ends_with(b".original");
+                    let is_recording = is_original || paths::is_recording(shown.as_ref().as_ref());
                     let find = |names: &NameIndex| {
                         names.find(name).or_else(|| names.find(stem).filter(|_| is_recording))
                     };
@@ -344,7 +346,7 @@ impl TableBuilder {
         if let Some((place, name)) = &described {
             if archives.are_paired {
                 return wrong(format!(
-                    "{place}: the cut {name:?} has no recording in {among}, which belongs to the table; copy the shar again"
+                    "{place}: the cut {name:?} has no recording in {among}, which belongs to the table; copy the shar again, or write it with recordings in it"
                 ));
             }
             if n_missing == self.places.len() {

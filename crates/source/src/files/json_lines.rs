@@ -204,6 +204,33 @@ fn mixed_cut(object: &Object<'_>, line: u64) -> Option<Error> {
     Some(Error::new(ErrorKind::Unsupported, message))
 }
 
+/// What is wrong with a cut that takes some of its recording's channels; None for all of them.
+fn other_channels(recording: &Object<'_>, cut: &Object<'_>) -> Option<String> {
+    let numbers = |json: &Json<'_>| match json {
+        Json::Number(number) => number.as_u64().map(|one| vec![one]),
+        Json::List(all) => {
+            let all = all.iter().map(|one| if let Json::Number(one) = one { one.as_u64() } else { None });
+            all.collect::<Option<Vec<_>>>()
+        }
+        _ => None,
+    };
+    let taken = numbers(cut.get("channel")?)?;
+    let mut all = recording.get("channel_ids").and_then(numbers).or_else(|| {
+        let Some([Json::Object(source)]) = recording.get("sources").and_then(Json::as_list) else {
+            return None;
+        };
+        numbers(source.get("channels")?)
+    })?;
+    all.sort_unstable();
+    let mut sorted = taken.clone();
+    sorted.sort_unstable();
+    (all.len() > 1 && (sorted != all || taken != all)).then(|| {
+        format!(
+            "the cut takes the channels {taken:?} of a recording with {all:?}, and a row is all channels of its file; save the              recordings of the cuts, as with cuts.save_audios, or as a shar"
+        )
+    })
+}
+
 /// The file of a cut's recording; of one in an archive beside it, the name of the cut.
 fn file_of<'a>(
     recording: &'a Object<'_>,
@@ -222,7 +249,13 @@ fn file_of<'a>(
         );
         return Err(Error::new(ErrorKind::Schema, message));
     }
-    let found = match recording.get("sources").and_then(Json::as_list) {
+    let source = recording.get("sources").and_then(Json::as_list);
+    let is_shar = matches!(source, Some([Json::Object(source)]) if text(source, "type") == Some("shar"));
+    // An archive of a shar has the channels of the cut alone.
+    if !is_shar && let Some(message) = other_channels(recording, cut) {
+        return Err(Error::new(ErrorKind::Unsupported, format!("{}: {message}", place())));
+    }
+    let found = match source {
         Some([Json::Object(source)]) => match text(source, "type") {
             Some("file" | "url") => text(source, "source"),
             Some("shar") => text(source, "source").or_else(|| text(cut, "id")),
@@ -232,7 +265,7 @@ fn file_of<'a>(
     };
     found.map(str::as_bytes).ok_or_else(|| {
         let message = format!(
-            "{}: the path is an object, expected text, or a recording of Lhotse with one source of the type file",
+            "{}: the path is an object, expected text, or a recording of Lhotse with one source of the type file, url or              shar; save recordings of several files or commands first, as with cuts.save_audios",
             place()
         );
         Error::new(ErrorKind::Schema, message)

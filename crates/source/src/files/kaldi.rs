@@ -85,7 +85,8 @@ impl NamedLines {
     fn open_if_there(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Option<Self>> {
         match Self::open(storage, path) {
             Ok(lines) => Ok(Some(lines)),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            // A link to nothing is a file that is lost.
+            Err(error) if error.kind == ErrorKind::NotFound && path.symlink_metadata().is_err() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -106,7 +107,10 @@ impl NamedLines {
         };
         check_stop(self.number)?;
         let line = match std::str::from_utf8(self.input.text(line)) {
-            Ok(line) => line.trim_ascii(),
+            Ok(line) => {
+                let line = if self.number == 1 { line.trim_start_matches('\u{feff}') } else { line };
+                line.trim_ascii()
+            }
             Err(error) => {
                 let message = format!(
                     "byte {} of the line is not UTF-8; write the file as UTF-8, as with iconv -f WINDOWS-1252 -t UTF-8",
@@ -442,7 +446,7 @@ impl TableBuilder {
                 recordings.try_for_each(|name| column.push(Cell::Text(name)))
             }
             (KaldiColumn::Speaker, _) => {
-                rows.joined("utt2spk", |_| Ok(()), |text| column.push(Cell::Text(text.as_bytes())))
+                rows.joined("utt2spk", speaker, |text| column.push(Cell::Text(text.as_bytes())))
             }
             (KaldiColumn::Text, _) => {
                 rows.joined("text", |_| Ok(()), |text| column.push(Cell::Text(text.as_bytes())))
@@ -473,6 +477,14 @@ impl TableBuilder {
 /// A number that may be unknown.
 fn number(value: f64) -> Cell<'static> {
     if value.is_nan() { Cell::Null } else { Cell::Float(value) }
+}
+
+/// Checks the speaker of an utterance.
+fn speaker(text: &str) -> std::result::Result<(), String> {
+    match text.split_ascii_whitespace().count() {
+        1 => Ok(()),
+        _ => Err(format!("the speaker is {}, must be one name without spaces", shown(text))),
+    }
 }
 
 /// The seconds of an utterance.
@@ -535,8 +547,9 @@ fn refuse_parameters(manifest: &Manifest) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Truncated`] beyond the end of the ark; [`ErrorKind::Unsupported`] for other content.
 pub(super) fn recording_at(ark: &StoredFile, at: u64) -> Result<(u64, u64)> {
-    /// Sizes that programs write who do not know it.
-    const UNKNOWN: [u32; 3] = [0, 0x7fff_ffff, u32::MAX];
+    /// Programs that do not know the size write 0, or from this on: SoX 0x7fff_f024, others -1 with and
+    /// without a sign.
+    const UNKNOWN: u32 = 0x7fff_f000;
     let size = ark.size();
     let rest = size.saturating_sub(at);
     // bounded: a constant.
@@ -548,7 +561,7 @@ pub(super) fn recording_at(ark: &StoredFile, at: u64) -> Result<(u64, u64)> {
     match head {
         [b'R', b'I', b'F', b'F', a, b, c, d, ..] => {
             let stated = u32::from_le_bytes([*a, *b, *c, *d]);
-            if UNKNOWN.contains(&stated) {
+            if stated == 0 || stated >= UNKNOWN {
                 let message = format!(
                     "the WAV at byte {at} of the ark does not say how long it is ({stated} bytes), as one that was written to a \
                      pipe; write the ark again, as with wav-copy"

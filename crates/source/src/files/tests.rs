@@ -286,6 +286,18 @@ fn cuts_of_lhotse() {
     );
     let error = table("cuts.jsonl", changed, &[]).unwrap_err();
     assert!(error.message.contains("is changed by {") && error.message.contains("not applied"), "{error}");
+    // A cut of one side of a telephone call.
+    let sided = |channel: &str, ids: &str| {
+        let cut = cut("file", "a.wav").replace("\"channel\": 0", &format!("\"channel\": {channel}"));
+        table("cuts.jsonl", cut.replace("\"sources\"", &format!("\"channel_ids\": {ids}, \"sources\"")), &[])
+    };
+    for (channel, ids) in [("0", "[0]"), ("[0, 1]", "[0, 1]"), ("3", "[3]")] {
+        assert_eq!(sided(channel, ids).unwrap().n_rows(), 1);
+    }
+    for (channel, ids) in [("1", "[0, 1]"), ("[1]", "[0, 1]"), ("[1, 0]", "[0, 1]")] {
+        let error = sided(channel, ids).unwrap_err();
+        assert!(error.message.contains("of a recording with [0, 1], and a row is all channels"), "{error}");
+    }
     let unchanged = cut("file", "a.wav").replace("\"sources\"", "\"transforms\": [], \"sources\"");
     assert_eq!(table("cuts.jsonl", unchanged, &[]).unwrap().n_rows(), 1);
 }

@@ -6,7 +6,7 @@
 //! code.
 //!
 //! In memory the file is made as a whole. Of a file on disk only the part that a span needs is made, from the
-//! nearest block whose place in both files is known ([`Point`]).
+//! nearest block whose place in both files is known ([`FilePoint`]).
 //!
 //! Source: RFC 3533 (pages), RFC 7845 (Opus in Ogg), Vorbis I appendix A; RFC 9559; own.
 
@@ -15,7 +15,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::walk::{Block, Source, Walk};
+use super::walk::{BlockWalk, MatroskaBytes, TrackBlock};
 use crate::{
     Codec, Result, corrupt, fallible_alloc,
     formats::{
@@ -36,7 +36,7 @@ const CONTINUED: u8 = 1;
 
 /// How frames become the codec's file.
 #[derive(Debug)]
-enum Layout {
+enum Framing {
     /// One after the other.
     Plain,
     Opus,
@@ -45,7 +45,7 @@ enum Layout {
 
 /// The state of the codec's file at the start of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct FileState {
     /// Bytes so far.
     pub at: u64,
     /// Pages so far, the samples up to them, and the block size of the last packet of Vorbis.
@@ -56,24 +56,24 @@ pub(super) struct State {
 
 /// A place in both files: the byte of a block, or of the end of the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct FilePoint {
     pub at: u64,
-    pub state: State,
+    pub state: FileState,
 }
 
 /// The codec's file of a track.
 #[derive(Debug)]
 pub(super) struct CodecFile {
-    layout: Layout,
+    layout: Framing,
     track: u64,
     /// The setup of the decoder, as the track has it.
     private: Vec<u8>,
     /// The bytes before the first block's, and the state after them.
     head: Vec<u8>,
-    start: State,
+    start: FileState,
     /// The byte of the last block with frames.
     last: u64,
-    points: Vec<Point>,
+    points: Vec<FilePoint>,
 }
 
 /// A page: lacing values, bytes of frames, and frames that end on it.
@@ -169,7 +169,7 @@ impl CodecFile {
     /// `Corrupt` or `Unsupported` for a setup that is damaged or not decoded.
     pub fn new(codec: Codec, track: u64, private: &[u8]) -> Result<Self> {
         let mut head = Vec::new();
-        let mut state = State::default();
+        let mut state = FileState::default();
         let mut packets = |packets: &[&[u8]], flags: u8| {
             let lens: SmallVec<[u32; 8]> = packets.iter().map(|packet| packet.len() as u32).collect();
             let data = packets.concat();
@@ -193,23 +193,23 @@ impl CodecFile {
                 }
                 packets(&[private], FIRST_PAGE)?;
                 packets(&[b"OpusTags\0\0\0\0\0\0\0\0"], 0)?;
-                Layout::Opus
+                Framing::Opus
             }
             Codec::Vorbis => {
                 let [first, second, third] = vorbis_headers(private)
                     .ok_or_else(|| corrupt("the Vorbis track has no three headers in its CodecPrivate"))?;
                 packets(&[first], FIRST_PAGE)?;
                 packets(&[second, third], 0)?;
-                Layout::Vorbis(PacketLengths::new(first, third)?)
+                Framing::Vorbis(PacketLengths::new(first, third)?)
             }
             Codec::Flac => {
                 if !private.starts_with(&crate::signatures::FLAC) {
                     return Err(corrupt("the FLAC track has no `fLaC` in its CodecPrivate"));
                 }
                 head = fallible_alloc::copy(private)?;
-                Layout::Plain
+                Framing::Plain
             }
-            _ => Layout::Plain,
+            _ => Framing::Plain,
         };
         state.at = head.len() as u64;
         let private = fallible_alloc::copy(private)?;
@@ -226,15 +226,15 @@ impl CodecFile {
     }
 
     pub fn bytes_held(&self) -> usize {
-        self.private.capacity() + self.head.capacity() + self.points.capacity() * size_of::<Point>()
+        self.private.capacity() + self.head.capacity() + self.points.capacity() * size_of::<FilePoint>()
     }
 
     /// Samples per second of the granule positions.
     pub fn sample_rate(&self) -> Option<u32> {
         match &self.layout {
-            Layout::Plain => None,
-            Layout::Opus => Some(opus::SAMPLE_RATE),
-            Layout::Vorbis(lengths) => Some(lengths.sample_rate()),
+            Framing::Plain => None,
+            Framing::Opus => Some(opus::SAMPLE_RATE),
+            Framing::Vorbis(lengths) => Some(lengths.sample_rate()),
         }
     }
 
@@ -242,12 +242,12 @@ impl CodecFile {
     ///
     /// # Errors
     /// Those of the reads.
-    pub fn push(&mut self, source: &mut Source<'_, '_>, block: &Block) -> Result<()> {
+    pub fn push(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &TrackBlock) -> Result<()> {
         if block.lens.is_empty() {
             return Ok(());
         }
         let mut state = self.points.pop().map_or(self.start, |end| end.state);
-        fallible_alloc::push(&mut self.points, Point { at: block.at, state })?;
+        fallible_alloc::push(&mut self.points, FilePoint { at: block.at, state })?;
         if self.points.len() > MAX_POINTS {
             let mut number = 0;
             self.points.retain(|_| {
@@ -257,19 +257,19 @@ impl CodecFile {
         }
         self.last = block.at;
         self.add(source, block, &mut state, None)?;
-        fallible_alloc::push(&mut self.points, Point { at: block.end, state })
+        fallible_alloc::push(&mut self.points, FilePoint { at: block.end, state })
     }
 
     /// Counts what a block adds to the file, and appends it to `out` if there is one.
     fn add(
         &self,
-        source: &mut Source<'_, '_>,
-        block: &Block,
-        state: &mut State,
+        source: &mut MatroskaBytes<'_, '_>,
+        block: &TrackBlock,
+        state: &mut FileState,
         mut out: Option<&mut Vec<u8>>,
     ) -> Result<()> {
         let len = block.data.end - block.data.start;
-        if matches!(self.layout, Layout::Plain) {
+        if matches!(self.layout, Framing::Plain) {
             state.at += len;
             if let Some(out) = out {
                 let data = source.get(block.data.start, len)?;
@@ -288,9 +288,9 @@ impl CodecFile {
         for &len in &block.lens {
             let head = source.get(at, u64::from(len.min(2)))?;
             granule += match &self.layout {
-                Layout::Plain => 0,
-                Layout::Opus => packet_samples(head),
-                Layout::Vorbis(lengths) => lengths.step(&mut state.before, head.first().copied()),
+                Framing::Plain => 0,
+                Framing::Opus => packet_samples(head),
+                Framing::Vorbis(lengths) => lengths.step(&mut state.before, head.first().copied()),
             };
             ends.push(granule);
             at += u64::from(len);
@@ -334,10 +334,10 @@ impl CodecFile {
     }
 
     /// Appends the part between two points, whose bytes in the Matroska file are `bytes`.
-    fn write_part(&self, from: &Point, to: &Point, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let mut source = Source::Slice { at: from.at, bytes };
-        let mut walk = Walk::new(from.at, self.track, None);
-        let (mut block, mut state) = (Block::default(), from.state);
+    fn write_part(&self, from: &FilePoint, to: &FilePoint, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut source = MatroskaBytes::Slice { at: from.at, bytes };
+        let mut walk = BlockWalk::new(from.at, self.track, None);
+        let (mut block, mut state) = (TrackBlock::default(), from.state);
         while walk.next(&mut source, &mut block)? {
             self.add(&mut source, &block, &mut state, Some(&mut *out))?;
             if state.at > to.state.at {
@@ -356,7 +356,7 @@ impl CodecFile {
         to.bytes(&self.private);
         to.long(self.last);
         to.word(self.points.len() as u32);
-        for Point { at, state } in &self.points {
+        for FilePoint { at, state } in &self.points {
             to.long(*at);
             to.long(state.at);
             to.word(state.sequence);
@@ -381,7 +381,7 @@ impl CodecFile {
             let granule =
                 from.array().map(i64::from_le_bytes).filter(|granule| (0..1 << 61).contains(granule))?;
             let before = u16::try_from(from.word()?).ok()?;
-            let point = Point { at, state: State { at: here, sequence, granule, before } };
+            let point = FilePoint { at, state: FileState { at: here, sequence, granule, before } };
             let follows = match this.points.last() {
                 None => here == this.start.at,
                 Some(last) => last.at < at && last.state.at < here && last.state.granule <= granule,
@@ -403,12 +403,12 @@ pub(super) fn samples_of(nanoseconds: u64, sample_rate: u32) -> i64 {
 }
 
 /// The codec's file by ranges.
-pub(super) struct Parts<'a, 'r> {
+pub(super) struct CodecFileParts<'a, 'r> {
     pub file: &'r CodecFile,
     pub reader: &'r RangeReader<'a>,
 }
 
-impl ReadAt for Parts<'_, '_> {
+impl ReadAt for CodecFileParts<'_, '_> {
     fn size(&self) -> u64 {
         self.file.size()
     }

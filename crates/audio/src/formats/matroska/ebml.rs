@@ -10,7 +10,7 @@ pub(super) const MAX_HEAD: u64 = 12;
 
 /// The id and the size of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct ElementHead {
     pub id: u32,
     /// Bytes of id and size.
     pub len: u64,
@@ -26,7 +26,7 @@ pub(super) enum NoHead {
     Invalid,
 }
 
-impl Head {
+impl ElementHead {
     pub fn parse(bytes: &[u8]) -> Result<Self, NoHead> {
         let &first = bytes.first().ok_or(NoHead::Short)?;
         let id_len = first.leading_zeros() as usize + 1;
@@ -60,7 +60,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<(Option<u64>, usize)> {
 pub(super) fn elements(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        let head = Head::parse(rest).ok()?;
+        let head = ElementHead::parse(rest).ok()?;
         let len = head.len as usize;
         let body = rest.get(len..len.checked_add(usize::try_from(head.size?).ok()?)?)?;
         rest = &rest[len + body.len()..];
@@ -113,14 +113,14 @@ mod tests {
 
     #[test]
     fn heads_are_read_or_not() {
-        let head = |id, len, size| Ok(Head { id, len, size });
-        assert_eq!(Head::parse(&[0xa3, 0x85, 1, 2]), head(0xa3, 2, Some(5)));
-        assert_eq!(Head::parse(&[0x1f, 0x43, 0xb6, 0x75, 0xff]), head(0x1f43_b675, 5, None));
+        let head = |id, len, size| Ok(ElementHead { id, len, size });
+        assert_eq!(ElementHead::parse(&[0xa3, 0x85, 1, 2]), head(0xa3, 2, Some(5)));
+        assert_eq!(ElementHead::parse(&[0x1f, 0x43, 0xb6, 0x75, 0xff]), head(0x1f43_b675, 5, None));
         for short in [&[][..], &[0xa3], &[0x1f, 0x43], &[0xa3, 0x40]] {
-            assert_eq!(Head::parse(short), Err(NoHead::Short));
+            assert_eq!(ElementHead::parse(short), Err(NoHead::Short));
         }
         for invalid in [&[0x08, 1, 1, 1, 1, 0x81][..], &[0, 0], &[0xa3, 0]] {
-            assert_eq!(Head::parse(invalid), Err(NoHead::Invalid));
+            assert_eq!(ElementHead::parse(invalid), Err(NoHead::Invalid));
         }
         let nested = [0xd7, 0x81, 7, 0x86, 0x82, b'A', b'B', 0xae, 0x84, 0];
         assert_eq!(elements(&nested).collect::<Vec<_>>(), [(0xd7, &[7][..]), (0x86, b"AB")]);

@@ -6,8 +6,8 @@
 //! Source: RFC 9559, sections 5.1.2 and 5.1.4; RFC 8794, section 11.2; Matroska Codec Specifications.
 
 use super::{
-    ebml::{self, Head, MAX_HEAD, elements, find},
-    walk::{CLUSTER, EBML, SEGMENT, Source},
+    ebml::{self, ElementHead, MAX_HEAD, elements, find},
+    walk::{CLUSTER, EBML, MatroskaBytes, SEGMENT},
 };
 use crate::{
     Codec, Error, Result, corrupt, fallible_alloc,
@@ -40,7 +40,7 @@ const BIT_DEPTH: u32 = 0x6264;
 
 /// How a track's samples are coded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Coded {
+pub(super) enum TrackCoding {
     /// By a codec whose own file is made of the frames.
     File(Codec),
     /// AAC or ALAC.
@@ -51,9 +51,9 @@ pub(super) enum Coded {
 
 /// The audio track of a file.
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct AudioTrack {
     pub number: u64,
-    pub coded: Coded,
+    pub coded: TrackCoding,
     pub private: Vec<u8>,
     /// Nanoseconds before the recording's first sample.
     pub delay: u64,
@@ -67,13 +67,18 @@ pub(super) struct Track {
 }
 
 /// The head of the element at byte `at`.
-fn head(source: &mut Source<'_, '_>, at: u64) -> Result<Head> {
-    Head::parse(source.get(at, MAX_HEAD)?)
+fn head(source: &mut MatroskaBytes<'_, '_>, at: u64) -> Result<ElementHead> {
+    ElementHead::parse(source.get(at, MAX_HEAD)?)
         .map_err(|_| corrupt("the head of the Matroska file is damaged or cut short").at_byte(at))
 }
 
 /// The content of an element.
-fn content<'s>(source: &'s mut Source<'_, '_>, at: u64, size: Option<u64>, name: &str) -> Result<&'s [u8]> {
+fn content<'s>(
+    source: &'s mut MatroskaBytes<'_, '_>,
+    at: u64,
+    size: Option<u64>,
+    name: &str,
+) -> Result<&'s [u8]> {
     let size = size.filter(|&size| size <= MAX_ELEMENT).ok_or_else(|| {
         corrupt(format!("the Matroska element {name} has an unknown size, or more than 16 MiB"))
     })?;
@@ -84,13 +89,13 @@ fn content<'s>(source: &'s mut Source<'_, '_>, at: u64, size: Option<u64>, name:
     Ok(body)
 }
 
-impl Track {
+impl AudioTrack {
     /// Reads the elements before the first cluster.
     ///
     /// # Errors
     /// `Corrupt` if they are damaged or cut short, `Unsupported` without an audio track, for codecs that are
     /// not decoded here, and for other files of EBML.
-    pub fn open(source: &mut Source<'_, '_>) -> Result<Self> {
+    pub fn open(source: &mut MatroskaBytes<'_, '_>) -> Result<Self> {
         let first = head(source, 0)?;
         let header = content(source, first.len, first.size, "EBML")?;
         match find(header, DOC_TYPE) {
@@ -110,7 +115,7 @@ impl Track {
         let segment_end = segment.size.map(|size| at.saturating_add(size));
         let (mut tick, mut found) = (1_000_000, None);
         while at < segment_end.unwrap_or(u64::MAX).min(source.end()) {
-            let Head { id, len, size } = head(source, at)?;
+            let ElementHead { id, len, size } = head(source, at)?;
             match id {
                 CLUSTER => break,
                 INFO => {
@@ -179,7 +184,7 @@ impl Track {
 }
 
 /// The codec of a track by its id.
-fn coded(id: &[u8], bit_depth: Option<u64>) -> Result<Coded> {
+fn coded(id: &[u8], bit_depth: Option<u64>) -> Result<TrackCoding> {
     let id = id.split(|&byte| byte == 0).next().unwrap_or_default();
     let bits = || {
         let bits = bit_depth.ok_or_else(|| corrupt("the Matroska track of PCM has no BitDepth"))?;
@@ -192,15 +197,15 @@ fn coded(id: &[u8], bit_depth: Option<u64>) -> Result<Coded> {
         bits => int_coding(bits, usize::from(bits.div_ceil(8)), endian),
     };
     Ok(match id {
-        b"A_OPUS" => Coded::File(Codec::Opus),
-        b"A_VORBIS" => Coded::File(Codec::Vorbis),
-        b"A_FLAC" => Coded::File(Codec::Flac),
-        b"A_AAC" => Coded::Packets(Codec::Aac),
-        b"A_ALAC" => Coded::Packets(Codec::Alac),
-        b"A_MPEG/L1" | b"A_MPEG/L2" | b"A_MPEG/L3" => Coded::Mpeg,
-        b"A_PCM/INT/LIT" => Coded::Pcm(ints(Endian::Little)?),
-        b"A_PCM/INT/BIG" => Coded::Pcm(ints(Endian::Big)?),
-        b"A_PCM/FLOAT/IEEE" => Coded::Pcm(float_coding(bits()?, Endian::Little)?),
+        b"A_OPUS" => TrackCoding::File(Codec::Opus),
+        b"A_VORBIS" => TrackCoding::File(Codec::Vorbis),
+        b"A_FLAC" => TrackCoding::File(Codec::Flac),
+        b"A_AAC" => TrackCoding::Packets(Codec::Aac),
+        b"A_ALAC" => TrackCoding::Packets(Codec::Alac),
+        b"A_MPEG/L1" | b"A_MPEG/L2" | b"A_MPEG/L3" => TrackCoding::Mpeg,
+        b"A_PCM/INT/LIT" => TrackCoding::Pcm(ints(Endian::Little)?),
+        b"A_PCM/INT/BIG" => TrackCoding::Pcm(ints(Endian::Big)?),
+        b"A_PCM/FLOAT/IEEE" => TrackCoding::Pcm(float_coding(bits()?, Endian::Little)?),
         other => return Err(refused(other)),
     })
 }

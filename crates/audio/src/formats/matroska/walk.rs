@@ -11,7 +11,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::ebml::{self, Head, MAX_HEAD, NoHead};
+use super::ebml::{self, ElementHead, MAX_HEAD, NoHead};
 use crate::{Result, corrupt, read_at::RangeReader};
 
 pub(super) const EBML: u32 = 0x1a45_dfa3;
@@ -27,14 +27,14 @@ const DISCARD_PADDING: u32 = 0x75a2;
 const MAX_BLOCK_HEAD: u64 = 64 << 10;
 
 /// The bytes of a file, or of a part of it.
-pub(super) enum Source<'a, 'r> {
+pub(super) enum MatroskaBytes<'a, 'r> {
     /// Those from `at` on.
     Slice { at: u64, bytes: &'a [u8] },
     /// A file, read in pieces.
     File { reader: &'r RangeReader<'a>, at: u64, piece: Bytes },
 }
 
-impl<'a, 'r> Source<'a, 'r> {
+impl<'a, 'r> MatroskaBytes<'a, 'r> {
     pub fn new(reader: &'r RangeReader<'a>) -> Self {
         match reader.memory() {
             Some(bytes) => Self::Slice { at: 0, bytes },
@@ -72,7 +72,7 @@ impl<'a, 'r> Source<'a, 'r> {
 
 /// A block of the track.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Block {
+pub(super) struct TrackBlock {
     /// The byte of its element.
     pub at: u64,
     pub end: u64,
@@ -88,7 +88,7 @@ pub(super) struct Block {
 
 /// A walk over the elements of a segment.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct BlockWalk {
     pub at: u64,
     track: u64,
     /// The end of the segment, if it is known.
@@ -105,14 +105,14 @@ fn damaged(at: u64) -> crate::Error {
     corrupt("the elements of the Matroska file contradict each other").at_byte(at)
 }
 
-impl Walk {
+impl BlockWalk {
     /// A walk over the blocks of `track` from byte `at` on.
     pub fn new(at: u64, track: u64, segment_end: Option<u64>) -> Self {
         Self { at, track, segment_end, cluster_end: None, cluster_ticks: 0, cut: None, has_more: false }
     }
 
     /// The head of the next element, and the place of its content; None at the end.
-    fn head(&mut self, source: &mut Source<'_, '_>) -> Result<Option<(Head, u64)>> {
+    fn head(&mut self, source: &mut MatroskaBytes<'_, '_>) -> Result<Option<(ElementHead, u64)>> {
         if self.segment_end.is_some_and(|end| self.at >= end) {
             self.has_more = source.end() > self.at;
             return Ok(None);
@@ -123,7 +123,7 @@ impl Walk {
             self.cut = self.cut.or(is_cut.then_some(self.at));
             return Ok(None);
         }
-        match Head::parse(source.get(self.at, MAX_HEAD)?) {
+        match ElementHead::parse(source.get(self.at, MAX_HEAD)?) {
             Ok(head) => Ok(Some((head, self.at + head.len))),
             Err(NoHead::Short) => {
                 self.cut = Some(self.at);
@@ -137,9 +137,9 @@ impl Walk {
     ///
     /// # Errors
     /// `Corrupt` if an element does not fit the one that it is in, and the errors of the reads.
-    pub fn next(&mut self, source: &mut Source<'_, '_>, block: &mut Block) -> Result<bool> {
+    pub fn next(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &mut TrackBlock) -> Result<bool> {
         loop {
-            let Some((Head { id, size, .. }, body)) = self.head(source)? else { return Ok(false) };
+            let Some((ElementHead { id, size, .. }, body)) = self.head(source)? else { return Ok(false) };
             if self.cluster_end.is_some_and(|end| self.at >= end) {
                 self.cluster_end = None;
             }
@@ -193,11 +193,17 @@ impl Walk {
     }
 
     /// A block with elements about it; false if it is of another track.
-    fn group(&self, source: &mut Source<'_, '_>, range: Range<u64>, block: &mut Block) -> Result<bool> {
+    fn group(
+        &self,
+        source: &mut MatroskaBytes<'_, '_>,
+        range: Range<u64>,
+        block: &mut TrackBlock,
+    ) -> Result<bool> {
         let (mut at, mut found) = (range.start, None);
         block.discard = 0;
         while at < range.end {
-            let head = Head::parse(source.get(at, MAX_HEAD.min(range.end - at))?).map_err(|_| damaged(at))?;
+            let head =
+                ElementHead::parse(source.get(at, MAX_HEAD.min(range.end - at))?).map_err(|_| damaged(at))?;
             let body = at + head.len;
             let end = head.size.and_then(|size| body.checked_add(size)).filter(|&end| end <= range.end);
             let end = end.ok_or_else(|| damaged(at))?;
@@ -216,7 +222,12 @@ impl Walk {
     }
 
     /// Track, time, flags and frames of a block; false if it is of another track.
-    fn block(&self, source: &mut Source<'_, '_>, range: Range<u64>, block: &mut Block) -> Result<bool> {
+    fn block(
+        &self,
+        source: &mut MatroskaBytes<'_, '_>,
+        range: Range<u64>,
+        block: &mut TrackBlock,
+    ) -> Result<bool> {
         let damaged =
             || corrupt("a Matroska block is damaged: its frames do not fit it").at_byte(range.start);
         let len = range.end - range.start;
@@ -297,9 +308,9 @@ mod tests {
     fn lens(flags: u8, content: &[u8]) -> Option<Vec<u32>> {
         let size = (content.len() + 4) as u8 | 0x80;
         let bytes = [&[SIMPLE_BLOCK as u8, size, 0x81, 0, 0, flags][..], content].concat();
-        let mut source = Source::Slice { at: 100, bytes: &bytes };
-        let mut block = Block::default();
-        let found = Walk::new(100, 1, None).next(&mut source, &mut block).ok()?;
+        let mut source = MatroskaBytes::Slice { at: 100, bytes: &bytes };
+        let mut block = TrackBlock::default();
+        let found = BlockWalk::new(100, 1, None).next(&mut source, &mut block).ok()?;
         assert!(found && block.data.end == 100 + bytes.len() as u64);
         let sum: u32 = block.lens.iter().sum();
         assert_eq!(u64::from(sum), block.data.end - block.data.start);
@@ -328,8 +339,8 @@ mod tests {
     fn elements_must_fit_their_cluster() {
         let cluster = |size: u8, content: &[u8]| [&[0x1f, 0x43, 0xb6, 0x75, size][..], content].concat();
         let count = |bytes: &[u8]| {
-            let mut source = Source::Slice { at: 0, bytes };
-            let (mut walk, mut block) = (Walk::new(0, 1, None), Block::default());
+            let mut source = MatroskaBytes::Slice { at: 0, bytes };
+            let (mut walk, mut block) = (BlockWalk::new(0, 1, None), TrackBlock::default());
             let mut n = 0;
             while walk.next(&mut source, &mut block).ok()? {
                 n += 1;

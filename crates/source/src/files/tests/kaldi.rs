@@ -183,6 +183,25 @@ fn what_is_wrong_is_told_with_file_line_column_and_value() {
     assert!(error.message.contains("which has no table that is known by its name"), "{error}");
 }
 
+#[test]
+fn marks_of_byte_order_and_links_to_nothing() {
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let [scp, text] = ["u1 a.wav\n", "u1 one\n"].map(marked);
+    let source = opened(&[("wav.scp", &scp), ("text", &text)], &["utterance", "text"]).unwrap();
+    assert_eq!(told(&source), [r#"Text("a.wav") Text("u1") Text("one")"#]);
+    let folder = data_folder(&[("wav.scp", SCP)]);
+    std::os::unix::fs::symlink("nowhere", folder.path().join("segments")).unwrap();
+    let error = open(vec![folder.path().into()], &reading(&[])).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+    for (line, expected) in
+        [("r1 s1 more\n", "the speaker is \"s1 more\""), ("r1\n", "must be one name without spaces")]
+    {
+        let files = [("wav.scp", "r1 a.wav\n"), ("utt2spk", line)];
+        let error = opened(&files, &["speaker"]).unwrap_err();
+        assert!(error.message.contains(expected), "{error}");
+    }
+}
+
 /// A RIFF file of that many bytes after its size.
 fn riff(len: u32, content: u8) -> Vec<u8> {
     // bounded: a constant of these tests.
@@ -208,6 +227,8 @@ fn recordings_in_arks() {
         place("d", b"\0BFM \x04"),
         place("e", b"plain text, no recording"),
         place("f", &[b"RIFF", &u32::MAX.to_le_bytes()[..], &[4; 40]].concat()),
+        // As SoX writes it to a pipe.
+        place("f2", &[b"RIFF", &0x7fff_f024_u32.to_le_bytes()[..], &[4; 40]].concat()),
         place("g", &riff(1000, 5)[..500]),
     ];
     let size = ark.len();
@@ -223,15 +244,16 @@ fn recordings_in_arks() {
     assert_eq!(bytes(1).unwrap(), other);
     assert_eq!(bytes(2).unwrap(), [3; 300]);
     // What is cut off is for the decoder to say.
-    assert_eq!(bytes(6).unwrap(), riff(1000, 5)[..500]);
-    assert_eq!(bytes(8).unwrap(), one);
+    assert_eq!(bytes(7).unwrap(), riff(1000, 5)[..500]);
+    assert_eq!(bytes(9).unwrap(), one);
     for (row, kind, expected) in [
         (3, ErrorKind::Unsupported, "is a matrix or a vector, as of features"),
         (4, ErrorKind::Unsupported, "there is no WAV (RIFF)"),
         (5, ErrorKind::Unsupported, "does not say how long it is (4294967295 bytes)"),
-        (7, ErrorKind::Truncated, &format!("the ark has {size} bytes, and the recording is at byte {size}")),
-        (9, ErrorKind::Unreadable, "line 10: the file \"no.ark\" cannot be opened below"),
-        (10, ErrorKind::Unreadable, "line 11: the file \"../x.ark\" "),
+        (6, ErrorKind::Unsupported, "does not say how long it is (2147479588 bytes)"),
+        (8, ErrorKind::Truncated, &format!("the ark has {size} bytes, and the recording is at byte {size}")),
+        (10, ErrorKind::Unreadable, "line 11: the file \"no.ark\" cannot be opened below"),
+        (11, ErrorKind::Unreadable, "line 12: the file \"../x.ark\" "),
     ] {
         let error = read(&source, row).unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
