@@ -16,6 +16,8 @@
 PYTHON  ?= python3
 PROFILE ?= ci
 REPEAT  ?= 20
+# Processes of the Python tests.
+JOBS    ?= 2
 
 VENV   := build/venv
 BIN    := $(VENV)/bin
@@ -111,8 +113,9 @@ test-torch:
 	$(OFFLINE) $(BIN)/python examples/train_ctc.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
+# Each file of tests in one of the processes.
 pytest:
-	$(OFFLINE) $(BIN)/python -m pytest
+	$(OFFLINE) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 soak: wheel
 	FOREBAY_SOAK=$(REPEAT) PROPTEST_CASES=10000 cargo test $(CARGO_PROFILE) -- --include-ignored

@@ -46,8 +46,8 @@ def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> 
     if not isinstance(table, Sequence):
         kind = type(table).__name__
         raise TypeError(
-            f"{name} is {shown(table)} (type {kind}), must be a path, or a list of rows (path, start, end, label); of a "
-            "DataFrame with these columns, list(frame.itertuples(index=False))"
+            f"{name} is {shown(table)} (type {kind}), must be a path, or a list of rows (path, start, end, label); of "
+            "a DataFrame with these columns, list(frame.itertuples(index=False))"
         )
     if columns is not None:
         raise ConfigError(f"columns is given, which is for a table in a file, and {name} has rows")

@@ -243,7 +243,7 @@ def test_recordings_without_events_are_listed_too(tmp_path: Path) -> None:
     assert _annotations.read(rows, None) == [("0.wav", 0.0, 0.1, "owl")]
     for name, text in (("a.txt", "0.0\t0.1\towl\n"), ("a.rttm", "SPEAKER a 1 0 0.1 <NA> <NA> owl <NA> <NA>\n")):
         (tmp_path / name).write_text(text)
-        with pytest.raises(ConfigError, match="columns is given, and .* whose columns have no names"):
+        with pytest.raises(ConfigError, match=r"columns is given, and .* whose columns have no names"):
             Annotations(tmp_path / name, columns={"label": "event"})
 
 
