@@ -51,7 +51,12 @@ def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> 
         )
     if columns is not None:
         raise ConfigError(f"columns is given, which is for a table in a file, and {name} has rows")
-    return [_row(row, number, name) for number, row in enumerate(table)]
+    return checked(table, name)
+
+
+def checked(rows: Sequence[Any], name: str) -> list[Row]:
+    """Rows with Python's own numbers, so that they can be written as JSON."""
+    return [_row(row, number, name) for number, row in enumerate(rows)]
 
 
 def _row(row: Any, number: int, name: str) -> Row:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forebay._annotations import read
+from forebay._annotations import checked, read
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, Tokenizer, _Target
 from forebay._part import _Part, part
@@ -383,6 +383,6 @@ def _freeze_table(target: Annotations | Frames, name: str) -> None:
     elif isinstance(table, Mapping):
         object.__setattr__(target, name, dict(table))
     elif isinstance(table, SequenceOf) and not isinstance(table, str):
-        object.__setattr__(target, name, tuple(tuple(row) for row in table))
+        object.__setattr__(target, name, tuple(checked(table, name)))
     if target.columns is not None:
         object.__setattr__(target, "columns", dict(target.columns))
