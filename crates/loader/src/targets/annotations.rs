@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(label("/data/other/a.wav").as_deref(), Some("wren"));
         assert_eq!(label("c\\b.flac").as_deref(), Some("jay"));
         assert_eq!((label("xa.wav"), label("c.wav"), label("")), (None, None, None));
-        assert!(all.has("b.wav") && !all.has("site"));
+        assert!(all.recording("b.wav").is_some() && all.recording("site").is_none());
     }
 
     #[test]
