@@ -101,7 +101,8 @@ def test_rows_without_samples() -> None:
         module = Features(name)
         found = module(noise(2, 64_000), torch.tensor([64_000, 0]))
         assert torch.isfinite(found).all()
-        assert torch.equal(found[:1], module(noise(2, 64_000)[:1]))
+        # Products of other shapes round differently.
+        assert torch.allclose(found[:1], module(noise(2, 64_000)[:1]), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", features.presets())

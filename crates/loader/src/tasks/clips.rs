@@ -366,7 +366,7 @@ impl Outputs {
     /// Checks that a clip has a place on each axis along its time, and not too many.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if it has none, or more than [`MOST_PLACES`] values.
+    /// [`ErrorKind::Config`] if it has none, or more than 2^28 values.
     pub fn check_places(&self, plan: &AudioPlan) -> Result<()> {
         for target in self.targets() {
             let Some(axis) = target.time_axis() else { continue };
