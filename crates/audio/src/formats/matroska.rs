@@ -72,7 +72,7 @@ impl Format for Matroska {
         reader.clear_cache();
         let mut source = MatroskaBytes::new(reader);
         let track = AudioTrack::open(&mut source)?;
-        if let TrackCoding::Packets(codec) = track.coded {
+        if let TrackCoding::Packets(codec) = track.coding {
             let packets = cache.pools::<PacketPools>().packets.take();
             let Some((table, claims)) = packets_of(&mut source, &track, codec, packets)? else {
                 return Ok(None);
@@ -84,7 +84,7 @@ impl Format for Matroska {
                 Opened::new(info, index)
             }));
         }
-        let codec = match &track.coded {
+        let codec = match &track.coding {
             TrackCoding::File(codec) | TrackCoding::Packets(codec) => *codec,
             TrackCoding::Pcm(_) => Codec::Pcm,
             TrackCoding::Mpeg => Codec::Mp3,
@@ -141,7 +141,7 @@ fn inner<'a>(
     made: &mut RangeReader<'_>,
     scan: &BlockScan,
 ) -> Result<Option<Opened<'a>>> {
-    let opened = match (codec, &track.coded) {
+    let opened = match (codec, &track.coding) {
         (_, TrackCoding::Pcm(coding)) => {
             let shape =
                 PcmFormat::new(0..made.size(), coding.clone(), track.sample_rate, track.channels, None)?;

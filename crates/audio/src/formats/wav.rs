@@ -311,28 +311,8 @@ mod tests {
     fn codecs_that_are_not_decoded_are_named() {
         // GSM 6.10, TrueSpeech, and an unknown one.
         for (tag, name) in [(0x31, "0x0031 (GSM 6.10)"), (0x22, "(TrueSpeech)"), (0x1234, "0x1234;")] {
-            let fmt = [
-                tag as u8,
-                (tag >> 8) as u8,
-                1,
-                0,
-                0x40,
-                0x1f,
-                0,
-                0,
-                0x5d,
-                6,
-                0,
-                0,
-                65,
-                0,
-                0,
-                0,
-                2,
-                0,
-                64,
-                1,
-            ];
+            let [low, high] = u16::to_le_bytes(tag);
+            let fmt = [low, high, 1, 0, 0x40, 0x1f, 0, 0, 0x5d, 6, 0, 0, 65, 0, 0, 0, 2, 0, 64, 1];
             let bytes = file(b"RIFF", &fmt, &[0; 65]);
             let Err(error) = find(&HeaderBytes::of(&bytes)) else { panic!("opened") };
             assert_eq!(error.kind, ErrorKind::Unsupported);

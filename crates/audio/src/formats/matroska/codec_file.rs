@@ -64,7 +64,7 @@ pub(super) struct FilePoint {
 /// The codec's file of a track.
 #[derive(Debug)]
 pub(super) struct CodecFile {
-    layout: Framing,
+    framing: Framing,
     track: u64,
     /// The setup of the decoder, as the track has it.
     private: Vec<u8>,
@@ -125,9 +125,7 @@ fn write_page(
 ) -> Result<()> {
     let at = out.len();
     let body = &data[plan.bytes.clone()];
-    out.try_reserve(27 + plan.lacing.len() + body.len()).map_err(|_| {
-        crate::Error::new(crate::ErrorKind::Memory, "no memory for the pages of a Matroska track")
-    })?;
+    fallible_alloc::grow(out, 27 + plan.lacing.len() + body.len())?;
     out.extend_from_slice(b"OggS\0");
     out.push(flags | if plan.is_continued { CONTINUED } else { 0 });
     out.extend_from_slice(&granule.to_le_bytes());
@@ -186,7 +184,7 @@ impl CodecFile {
                 Ok(())
             })
         };
-        let layout = match codec {
+        let framing = match codec {
             Codec::Opus => {
                 if !private.starts_with(b"OpusHead") {
                     return Err(corrupt("the Opus track has no OpusHead in its CodecPrivate"));
@@ -213,7 +211,7 @@ impl CodecFile {
         };
         state.at = head.len() as u64;
         let private = fallible_alloc::copy(private)?;
-        Ok(Self { layout, track, private, head, start: state, last: 0, points: Vec::new() })
+        Ok(Self { framing, track, private, head, start: state, last: 0, points: Vec::new() })
     }
 
     /// The samples of all blocks, if the file counts them.
@@ -231,7 +229,7 @@ impl CodecFile {
 
     /// Samples per second of the granule positions.
     pub fn sample_rate(&self) -> Option<u32> {
-        match &self.layout {
+        match &self.framing {
             Framing::Plain => None,
             Framing::Opus => Some(opus::SAMPLE_RATE),
             Framing::Vorbis(lengths) => Some(lengths.sample_rate()),
@@ -241,7 +239,7 @@ impl CodecFile {
     /// Adds the next block of the track.
     ///
     /// # Errors
-    /// Those of the reads.
+    /// As [`MatroskaBytes::get`]; of memory.
     pub fn push(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &TrackBlock) -> Result<()> {
         if block.lens.is_empty() {
             return Ok(());
@@ -269,16 +267,11 @@ impl CodecFile {
         mut out: Option<&mut Vec<u8>>,
     ) -> Result<()> {
         let len = block.data.end - block.data.start;
-        if matches!(self.layout, Framing::Plain) {
+        if matches!(self.framing, Framing::Plain) {
             state.at += len;
             if let Some(out) = out {
                 let data = source.get(block.data.start, len)?;
-                out.try_reserve(data.len()).map_err(|_| {
-                    crate::Error::new(
-                        crate::ErrorKind::Memory,
-                        "no memory for the frames of a Matroska track",
-                    )
-                })?;
+                fallible_alloc::grow(out, data.len())?;
                 out.extend_from_slice(data);
             }
             return Ok(());
@@ -287,7 +280,7 @@ impl CodecFile {
         let (mut granule, mut at) = (state.granule, block.data.start);
         for &len in &block.lens {
             let head = source.get(at, u64::from(len.min(2)))?;
-            granule += match &self.layout {
+            granule += match &self.framing {
                 Framing::Plain => 0,
                 Framing::Opus => packet_samples(head),
                 Framing::Vorbis(lengths) => lengths.step(&mut state.before, head.first().copied()),

@@ -53,7 +53,7 @@ pub(super) enum TrackCoding {
 #[derive(Debug)]
 pub(super) struct AudioTrack {
     pub number: u64,
-    pub coded: TrackCoding,
+    pub coding: TrackCoding,
     pub private: Vec<u8>,
     /// Nanoseconds before the recording's first sample.
     pub delay: u64,
@@ -171,7 +171,7 @@ impl AudioTrack {
         let codec = find(entry, CODEC_ID).ok_or_else(|| missing("CodecID"))?;
         Ok(Self {
             number: number(entry, TRACK_NUMBER).ok_or_else(|| missing("TrackNumber"))?,
-            coded: coded(codec.trim_ascii_end(), number(audio, BIT_DEPTH))?,
+            coding: coding_of(codec.trim_ascii_end(), number(audio, BIT_DEPTH))?,
             private: fallible_alloc::copy(private)?,
             delay: number(entry, CODEC_DELAY).unwrap_or(0),
             sample_rate: rate.round() as u32,
@@ -184,7 +184,7 @@ impl AudioTrack {
 }
 
 /// The codec of a track by its id.
-fn coded(id: &[u8], bit_depth: Option<u64>) -> Result<TrackCoding> {
+fn coding_of(id: &[u8], bit_depth: Option<u64>) -> Result<TrackCoding> {
     let id = id.split(|&byte| byte == 0).next().unwrap_or_default();
     let bits = || {
         let bits = bit_depth.ok_or_else(|| corrupt("the Matroska track of PCM has no BitDepth"))?;
