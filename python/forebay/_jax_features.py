@@ -37,7 +37,7 @@ class _Steps:
     def sum(self, x: Any, axes: tuple[int, ...]) -> Any:
         if axes == (-1,) and x.shape[-1] > BLOCK:
             padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % BLOCK)])
-            x = jnp.sum(padded.reshape(*x.shape[:-1], -1, BLOCK), axis=-1)
+            x = jnp.sum(padded.reshape(*x.shape[:-1], padded.shape[-1] // BLOCK, BLOCK), axis=-1)
         return jnp.sum(x, axis=axes, keepdims=True)
 
     def largest(self, x: Any, axes: tuple[int, ...]) -> Any:

@@ -318,9 +318,10 @@ def apply(
             f"waveform is {given}, must be a numpy array of floats or int16 and shape [n_samples] or "
             "[channels, n_samples]"
         )
-    if waveform.ndim == 2 and waveform.shape[0] > max(32, waveform.shape[1]):
+    if waveform.ndim == 2 and not 1 <= waveform.shape[0] <= max(32, waveform.shape[1]):
         raise ConfigError(
-            f"waveform has the shape {list(waveform.shape)}, must be [channels, n_samples]; transpose it: waveform.T"
+            f"waveform has the shape {list(waveform.shape)}, must be [channels, n_samples]; of [n_samples, "
+            "channels], as soundfile reads it, give waveform.T"
         )
     samples = np.atleast_2d(waveform).astype(np.float32)
     if kind == np.int16:

@@ -96,6 +96,7 @@ pub use range_index::{RangeIndex, SpanBytes};
 use read_at::RangeReader;
 pub use read_at::ReadAt;
 pub use shared::{SharedSpans, SpareBlocks};
+pub use sniff::{unread_advice, unread_format};
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;

@@ -49,9 +49,7 @@ pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(&'static dyn 
             Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing after it"))
         }
         None => Err(unsupported(match (unread(rest), is_tagged) {
-            (Some((name, ending)), _) => {
-                format!("{name} is not read; convert it with `ffmpeg -i in.{ending} out.flac`")
-            }
+            (Some((name, ending)), _) => unread_advice(name, ending),
             (None, true) => format!(
                 "no audio that is decoded here follows the ID3v2 tag; the bytes after it {}",
                 describe(rest)
@@ -160,33 +158,46 @@ fn unread(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     by_magic(bytes).or_else(transport).or_else(dolby)
 }
 
+/// The first bytes of formats that are not read, their names, and the endings of their files.
+const UNREAD: [(&[u8], &str, &str); 23] = [
+    (b"wvpk", "WavPack", "wv"),
+    (b"MAC ", "Monkey's Audio", "ape"),
+    (b"\x30\x26\xb2\x75", "ASF (WMA)", "wma"),
+    (b"#!AMR-WB\n", "AMR-WB", "awb"),
+    (b"#!AMR\n", "AMR", "amr"),
+    (b"#!AMR_MC1.0\n", "AMR of several channels", "amr"),
+    (b"\x7f\xfe\x80\x01", "DTS", "dts"),
+    (b"\xfe\x7f\x01\x80", "DTS", "dts"),
+    (b"\x1f\xff\xe8\x00", "DTS", "dts"),
+    (b"\xff\x1f\x00\xe8", "DTS", "dts"),
+    (b".ra\xfd", "RealAudio", "ra"),
+    (b".RMF", "RealMedia", "rm"),
+    (b"FLV\x01", "Flash Video", "flv"),
+    (b"\0\0\x01\xba", "an MPEG program stream", "mpg"),
+    (b"Creative Voice File", "Creative VOC", "voc"),
+    (b"ajkg", "Shorten", "shn"),
+    (b"tBaK", "TAK", "tak"),
+    (b"qoaf", "QOA", "qoa"),
+    (b"TTA1", "True Audio", "tta"),
+    (b"DSD ", "DSF (DSD)", "dsf"),
+    (b"FRM8", "DSDIFF (DSD)", "dff"),
+    (b"MPCK", "Musepack", "mpc"),
+    (b"MP+", "Musepack", "mpc"),
+];
+
+/// The name of a format of sound that is not read, by the ending of its files, without the point.
+pub fn unread_format(ending: &str) -> Option<&'static str> {
+    UNREAD.iter().find(|(.., known)| ending.eq_ignore_ascii_case(known)).map(|&(_, name, _)| name)
+}
+
+/// The error about a recording of such a format.
+pub fn unread_advice(name: &str, ending: &str) -> String {
+    format!("{name} is not read; convert it with `ffmpeg -i in.{ending} out.flac`")
+}
+
 /// As [`unread`], by the first bytes alone.
 fn by_magic(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
-    let magics: [(&[u8], &str, &str); 22] = [
-        (b"wvpk", "WavPack", "wv"),
-        (b"MAC ", "Monkey's Audio", "ape"),
-        (b"\x30\x26\xb2\x75", "ASF (WMA)", "wma"),
-        (b"#!AMR-WB\n", "AMR-WB", "awb"),
-        (b"#!AMR\n", "AMR", "amr"),
-        (b"\x7f\xfe\x80\x01", "DTS", "dts"),
-        (b"\xfe\x7f\x01\x80", "DTS", "dts"),
-        (b"\x1f\xff\xe8\x00", "DTS", "dts"),
-        (b"\xff\x1f\x00\xe8", "DTS", "dts"),
-        (b".ra\xfd", "RealAudio", "ra"),
-        (b".RMF", "RealMedia", "rm"),
-        (b"FLV\x01", "Flash Video", "flv"),
-        (b"\0\0\x01\xba", "an MPEG program stream", "mpg"),
-        (b"Creative Voice File", "Creative VOC", "voc"),
-        (b"ajkg", "Shorten", "shn"),
-        (b"tBaK", "TAK", "tak"),
-        (b"qoaf", "QOA", "qoa"),
-        (b"TTA1", "True Audio", "tta"),
-        (b"DSD ", "DSF (DSD)", "dsf"),
-        (b"FRM8", "DSDIFF (DSD)", "dff"),
-        (b"MPCK", "Musepack", "mpc"),
-        (b"MP+", "Musepack", "mpc"),
-    ];
-    magics.iter().find(|(magic, ..)| bytes.starts_with(magic)).map(|&(_, name, ending)| (name, ending))
+    UNREAD.iter().find(|(magic, ..)| bytes.starts_with(magic)).map(|&(_, name, ending)| (name, ending))
 }
 
 /// The name of another known format that is not decoded here.
@@ -318,7 +329,7 @@ mod tests {
         let mut packets = [0; 4 * 188];
         packets.iter_mut().step_by(188).for_each(|byte| *byte = 0x47);
         let free = [&[0xff, 0xfb, 0x00, 0xc4][..], &zeros].concat();
-        let named: [(&[u8], &str); 26] = [
+        let named: [(&[u8], &str); 27] = [
             (
                 b"\x0b\x77\x3a\x5c\x14\x40....",
                 "AC-3 (Dolby Digital) is not read; convert it with `ffmpeg -i in.ac3 out.flac`",
@@ -338,6 +349,7 @@ mod tests {
             (b"ADIF....", "ADIF"),
             (b"wvpk....", "WavPack is not read; convert it with `ffmpeg -i in.wv out.flac`"),
             (b"#!AMR\n<....", "AMR is not read"),
+            (b"#!AMR_MC1.0\n", "AMR of several channels is not read"),
             (b"MAC \x96\x0f..", "Monkey's Audio is not read"),
             (b"\x30\x26\xb2\x75\x8e\x66", "ASF (WMA) is not read"),
             (b"MPCKSH..", "Musepack is not read"),

@@ -401,6 +401,12 @@ fn the_default_track_is_taken() {
     let not_default = uint(0x88, 0);
     assert_eq!(codec_of(&with(&[pcm(&not_default), opus])), Codec::Opus);
     assert_eq!(codec_of(&with(&[pcm(&not_default)])), Codec::Pcm);
+    let disabled = uint(0xb9, 0);
+    assert_eq!(codec_of(&with(&[pcm(&disabled), entry(1, codec, &private, &[])])), Codec::Opus);
+    assert_eq!(info(&with(&[pcm(&disabled)])).unwrap_err().message, "the Matroska file has no audio track");
+    // Texts of EBML may be filled up with zeros.
+    let padded = [header("webm\0\0"), with(&[pcm(&[])])[header("matroska").len()..].to_vec()].concat();
+    assert_eq!(codec_of(&padded), Codec::Pcm);
 }
 
 #[test]

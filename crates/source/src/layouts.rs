@@ -68,12 +68,11 @@ pub(crate) fn tables_of(entries: &[FolderEntry]) -> Result<Vec<FolderTable>> {
         }
     }
     let of = |field: &'static str, ending: &'static str| {
-        let found = move |path: &'_ PathBuf| {
+        let found = |path: &Path| {
             let plain = Compression::split(path).0.to_string_lossy().into_owned();
             number(&plain, field, ending).map(|number| number.trim_start_matches('.').to_owned())
         };
-        let all: Vec<PathBuf> = files().map(Path::to_owned).collect();
-        all.into_iter().filter_map(|path| Some((found(&path)?, path))).collect::<Vec<_>>()
+        files().filter_map(|path| Some((found(path)?, path.to_owned()))).collect::<Vec<_>>()
     };
     let (mut cuts, mut recordings) = (of("cuts", ".jsonl"), of("recording", ".tar"));
     if cuts.is_empty() || recordings.is_empty() {

@@ -42,6 +42,7 @@ use crate::{
     tree::{DEEPEST, FolderEntry, Tree},
     urls::{self, Named},
 };
+use forebay_audio::{unread_advice, unread_format};
 
 /// The longest `state.json` that is read: some hundred thousand shards.
 const LONGEST_STATE: u64 = 64 << 20;
@@ -397,6 +398,7 @@ impl<'a> FolderWalk<'a> {
         let are_metadata = |files: &[PathBuf]| files.iter().all(|file| is_metadata(name_of(file)));
         if !found.recordings.is_empty() && are_metadata(&files[before..]) {
             files.truncate(before);
+            found.warn(folder);
             let FolderContent { recordings, metadata, .. } = found;
             // A table at the top says itself what is to be read.
             let is_told = metadata.iter().any(|table| table.parent() == Some(folder));
@@ -421,6 +423,9 @@ impl<'a> FolderWalk<'a> {
             return Err(Error::new(ErrorKind::Config, message));
         }
         if files.len() == before {
+            if !found.archives.is_empty() {
+                found.warn(folder);
+            }
             files.append(&mut found.archives);
         }
         if files.len() > before {
@@ -487,6 +492,11 @@ impl<'a> FolderWalk<'a> {
             if !found.tables.is_empty() {
                 return Ok(());
             }
+        } else if self.reads == Reads::Recordings
+            && found.inner.is_none()
+            && !layouts::tables_of(&entries).is_ok_and(|tables| tables.is_empty())
+        {
+            found.inner = Some(folder.to_owned());
         }
         for FolderEntry { path, is_folder } in entries {
             let name = name_of(&path);
@@ -656,9 +666,37 @@ struct FolderContent {
     recordings: Vec<PathBuf>,
     metadata: Vec<PathBuf>,
     tables: Vec<FolderTable>,
+    /// The first folder below it whose files say that it has tables.
+    inner: Option<PathBuf>,
 }
 
 impl FolderContent {
+    /// Logs what a folder of recordings has beside them.
+    fn warn(&self, folder: &Path) {
+        let unread: Vec<_> = self.unread().collect();
+        if let Some(&(ending, name, _)) = unread.first() {
+            let counted = unread.iter().map(|(ending, name, n)| format!("{n} of {name} (.{ending})"));
+            log::warn!(
+                "{}: files of formats that are not read are left out: {}; {}",
+                folder.display(),
+                counted.collect::<Vec<_>>().join(", "),
+                unread_advice(name, ending)
+            );
+        }
+        if let Some(inner) = &self.inner {
+            log::warn!(
+                "{}: the recordings are read without the table in {}; give that folder itself to read its rows and columns",
+                folder.display(),
+                inner.display()
+            );
+        }
+    }
+
+    /// The endings and names of formats that are not read, and their numbers of files.
+    fn unread(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+        self.others.iter().filter_map(|(ending, &n)| Some((&**ending, unread_format(ending)?, n)))
+    }
+
     /// Counts a file; returns whether it is a shard.
     fn count(&mut self, reads: Reads, name: &OsStr) -> bool {
         if let Some(format) = reads.format_of(name) {
@@ -719,7 +757,13 @@ impl FolderContent {
                 format!("{told}; {advice}")
             }
             _ if self.is_cache => format!("{told}; it is a cache, which forebay.cache.TreeStore opens"),
-            _ => told,
+            _ => match (&self.inner, self.unread().next()) {
+                (Some(inner), _) => {
+                    format!("{told}; {} has a table: give that folder itself", inner.display())
+                }
+                (None, Some((ending, name, _))) => format!("{told}; {}", unread_advice(name, ending)),
+                (None, None) => told,
+            },
         }
     }
 }

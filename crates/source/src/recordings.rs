@@ -31,7 +31,7 @@ use crate::{
     fields::{Row, Value},
     parallel, scattered_readers,
 };
-use forebay_audio::{AudioDecoder, Info, layout};
+use forebay_audio::{AudioDecoder, Info, layout, unread_advice, unread_format};
 
 /// An open dataset of recordings; immutable and shared.
 #[derive(Debug)]
@@ -528,6 +528,9 @@ fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<Sha
                 parts.extend(tables_of(folder, Manifest::of).into_iter().map(ShardOrTable::Table));
             } else if is_table(&file) {
                 parts.push(ShardOrTable::Table(TablePlan::Manifest(Arc::new(Manifest::of(file)))));
+            } else if let Some((ending, name)) = unread(&file) {
+                let message = unread_advice(name, &ending);
+                return Err(Error::new(ErrorKind::Config, message).in_shard(&file));
             } else {
                 parts.push(ShardOrTable::Shard(file));
             }
@@ -621,6 +624,13 @@ fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec
             Err(Error::new(ErrorKind::Config, message))
         }
     }
+}
+
+/// The ending and the name of a format of recordings that is not read.
+fn unread(path: &Path) -> Option<(String, &'static str)> {
+    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    let name = unread_format(&ending)?;
+    Some((ending, name))
 }
 
 /// Whether a path is that of a table that names recordings. Parquet is a shard.

@@ -48,8 +48,9 @@ def test_decoded_recordings() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the shape \[16000, 2\], must be \[channels, n_samples\]; transpose it"):
-        features.apply(np.zeros((16000, 2), np.float32), "icefall", sample_rate=16_000)
+    for shape in ((16_000, 2), (0, 16_000)):
+        with pytest.raises(ConfigError, match=r"the shape .*, must be \[channels, n_samples\]; .* give waveform\.T"):
+            features.apply(np.zeros(shape, np.float32), "icefall", sample_rate=16_000)
     with pytest.raises(
         ConfigError, match=r"sample_rate is 44100, and the front end takes 32000; resample .*AudioDataset"
     ):

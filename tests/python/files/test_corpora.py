@@ -111,6 +111,33 @@ def test_a_data_folder_of_kaldi(expected: list[str], tmp_path: Path) -> None:
         fb.Loader.train(tmp_path, **setting("text"))
 
 
+def test_the_folder_above_a_data_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its recordings would be read without their texts."""
+    write_data(tmp_path / "train", lambda name: f"{name}.wav")
+    with pytest.raises(FileNotFoundError, match=r"1 ending in \.scp; .*/train has a table: give that folder itself"):
+        fb.Loader.train(tmp_path)
+    shutil.copy(DIGITS / "0_theo_0.wav", tmp_path / "train" / "a.wav")
+    with fb.Loader.train(tmp_path, clip_seconds=0.1):
+        assert "read without the table in" in caplog.text
+        assert "/train; give that folder itself" in caplog.text
+
+
+def test_recordings_that_are_not_read_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.amr", "b.AMR", "c.wv", "notes.txt"):
+        (tmp_path / name).write_bytes(b"any")
+    with pytest.raises(FileNotFoundError, match=r"found 2 files ending in \.amr, .*; AMR is not read; convert it with"):
+        fb.Loader.train(tmp_path)
+    with pytest.raises(
+        fb.ConfigError, match=r"a\.amr.*: AMR is not read; convert it with `ffmpeg -i in\.amr out\.flac`"
+    ):
+        fb.Loader.train(tmp_path / "a.amr")
+    shutil.copy(DIGITS / "0_theo_0.wav", tmp_path / "a.wav")
+    with fb.Loader.train(tmp_path, clip_seconds=0.1) as loader:
+        assert loader.num_records == 1
+    [told] = [record.getMessage() for record in caplog.records if "not read" in record.getMessage()]
+    assert "left out: 2 of AMR (.amr), 1 of WavPack (.wv); AMR is not read" in told
+
+
 def test_arks_of_wav(expected: list[str], tmp_path: Path) -> None:
     """As wav-copy and kaldiio write them: the name, a blank, and the file."""
     places, ark = {}, b""

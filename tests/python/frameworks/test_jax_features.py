@@ -27,6 +27,14 @@ def noise(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(1).normal(0, 0.1, shape).astype(np.float32)
 
 
+@pytest.mark.parametrize("name", ["birdmae", "icefall", "whisper", "wav2vec2"])
+def test_batches_without_rows_and_rows_without_samples(name: str) -> None:
+    of = features.preset(name)
+    compute = forebay.jax.features(of)
+    for shape in ((0, 64_000), (2, 0), (0,)):
+        assert compute(np.zeros(shape, np.float32)).shape == (*shape[:-1], *of.shape(shape[-1]))
+
+
 def test_presets_on_golden_clips() -> None:
     """The errors are those of docs/features.md."""
     device_features.check("JAX", in_jax)

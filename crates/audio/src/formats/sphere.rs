@@ -127,6 +127,13 @@ fn find(file: &HeaderBytes<'_>) -> Result<PcmFormat> {
     let channels = fields.needed("channel_count")?;
     let channels = u16::try_from(channels)
         .map_err(|_| corrupt(format!("the SPHERE header declares {channels} channels")))?;
+    if channels > 1
+        && fields.text("channels_interleaved").is_some_and(|text| text.eq_ignore_ascii_case("FALSE"))
+    {
+        return Err(unsupported(
+            "SPHERE with one channel after the other; convert it with `sph2pipe -f wav in.sph out.wav`",
+        ));
+    }
     let rate = fields.needed("sample_rate")?;
     let rate = u32::try_from(rate)
         .map_err(|_| corrupt(format!("the SPHERE header declares {rate} samples per second")))?;
@@ -272,6 +279,7 @@ mod tests {
             ),
             ("sample_coding -s27 ulaw,embedded-wavpack-v1.0", ErrorKind::Unsupported, "WavPack"),
             ("sample_coding -s4 gsm6", ErrorKind::Unsupported, "`gsm6`"),
+            ("channels_interleaved -s5 FALSE", ErrorKind::Unsupported, "one channel after the other"),
             ("sample_coding -s4 ulaw", ErrorKind::Corrupt, "ulaw samples of 2 bytes"),
             ("sample_byte_format -s2 02", ErrorKind::Corrupt, "`02`"),
             ("sample_count -i -3", ErrorKind::Corrupt, "sample_count is `-3`"),

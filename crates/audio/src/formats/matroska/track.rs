@@ -1,7 +1,7 @@
 //! The first elements of a file: its kind, and the audio track that is decoded.
 //!
-//! Of several audio tracks, the first one with the flag `FlagDefault` is taken, which is set unless a file
-//! says otherwise; without any, the first audio track.
+//! Of several audio tracks that are not disabled, the first one with the flag `FlagDefault` is taken, which is
+//! set unless a file says otherwise; without any, the first one.
 //!
 //! Source: RFC 9559, sections 5.1.2 and 5.1.4; RFC 8794, section 11.2; Matroska Codec Specifications.
 
@@ -29,6 +29,7 @@ const TRACK_ENTRY: u32 = 0xae;
 const TRACK_NUMBER: u32 = 0xd7;
 const TRACK_TYPE: u32 = 0x83;
 const FLAG_DEFAULT: u32 = 0x88;
+const FLAG_ENABLED: u32 = 0xb9;
 const CODEC_ID: u32 = 0x86;
 const CODEC_PRIVATE: u32 = 0x63a2;
 const CODEC_DELAY: u32 = 0x56aa;
@@ -98,7 +99,10 @@ impl AudioTrack {
     pub fn open(source: &mut MatroskaBytes<'_, '_>) -> Result<Self> {
         let first = head(source, 0)?;
         let header = content(source, first.len, first.size, "EBML")?;
-        match find(header, DOC_TYPE) {
+        // Texts may be filled up with zeros.
+        let kind =
+            find(header, DOC_TYPE).map(|kind| kind.split(|&byte| byte == 0).next().unwrap_or_default());
+        match kind {
             Some(b"webm" | b"matroska") if first.id == EBML => {}
             Some(other) => {
                 let name = other.escape_ascii();
@@ -139,7 +143,8 @@ impl AudioTrack {
     fn of_tracks(tracks: &[u8]) -> Result<Self> {
         let number = |entry: &[u8], id| find(entry, id).and_then(ebml::uint);
         let entries = || elements(tracks).filter(|(id, _)| *id == TRACK_ENTRY).map(|(_, entry)| entry);
-        let is_audio = |entry: &&[u8]| number(entry, TRACK_TYPE) == Some(2);
+        let is_audio =
+            |entry: &&[u8]| number(entry, TRACK_TYPE) == Some(2) && number(entry, FLAG_ENABLED) != Some(0);
         let is_default = |entry: &&[u8]| number(entry, FLAG_DEFAULT) != Some(0);
         let entry = entries().filter(is_audio).find(is_default).or_else(|| entries().find(is_audio));
         let entry = entry.ok_or_else(|| match entries().next() {
