@@ -1,7 +1,7 @@
 //! The first elements of a file: its kind, and the audio track that is decoded.
 //!
-//! Of several audio tracks that are not disabled, the first one with the flag `FlagDefault` is taken, which is
-//! set unless a file says otherwise; without any, the first one.
+//! Of several audio tracks that are not disabled, the first one with the flag `FlagDefault` is taken, which
+//! is set unless a file says otherwise; without any, the first one.
 //!
 //! Source: RFC 9559, sections 5.1.2 and 5.1.4; RFC 8794, section 11.2; Matroska Codec Specifications.
 
