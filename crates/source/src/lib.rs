@@ -16,6 +16,7 @@
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
 //! | `recordings` | a source of any of these |
+//! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
 //! | `cells` | values of decoded Arrow arrays, one by one |
@@ -44,6 +45,7 @@ mod cells;
 pub mod columns;
 pub mod compression;
 mod contents;
+mod entries;
 pub mod files;
 mod layouts;
 mod open_recording;
@@ -86,11 +88,12 @@ use forebay_engine::{contract, fields, order};
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
+pub use entries::Entry;
 pub use mapped::MappedFiles;
 pub use open_recording::{OpenRecording, info_of_row};
 pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
-pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
+pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
 pub use request::{Excerpt, HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
 pub use selection::{Positions, RowWindows, Selection, Subset};

@@ -1,28 +1,20 @@
 //! A source of recordings: in Arrow or Parquet shards, or in files of their own.
 //!
-//! A file whose name ends in `.parquet` is read as Parquet, one that ends as a recording or a table does as
-//! that, any other as Arrow. Files may be given in groups, the sources of a mixture.
+//! Files may be given in groups, the sources of a mixture.
 
-use std::{
-    fs,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use super::open_recording::{OpenRecording, info_of_row};
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     contents::Contents,
-    files::{FilesReader, FilesSource, Manifest, ReadCounts, RowSource, TablePlan},
-    layouts::FolderTable,
+    entries::{Entry, one_kind, parts_of, shards_or_tables},
+    files::{FilesReader, FilesSource, ReadCounts},
     order_of_rows::RowOrder,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
-    paths::{self, Reads},
     progress_log::ProgressLog,
     shard::Shard,
     storage::Storage,
-    urls,
 };
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic, cancel,
@@ -31,7 +23,7 @@ use crate::{
     fields::{Row, Value},
     parallel, scattered_readers,
 };
-use forebay_audio::{AudioDecoder, Info, layout, unread_advice, unread_format};
+use forebay_audio::{AudioDecoder, Info, layout};
 
 /// An open dataset of recordings; immutable and shared.
 #[derive(Debug)]
@@ -63,39 +55,6 @@ pub struct RowStorage {
     pub by_url: bool,
     /// Whether a row can be read without others.
     pub alone: bool,
-}
-
-/// What a user names as a source, or a part of one.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Entry {
-    /// A file, a folder or a pattern.
-    Path(PathBuf),
-    /// A table whose rows name recordings.
-    Manifest(Arc<Manifest>),
-}
-
-impl Entry {
-    /// Whether it is a table, a folder or a recording, rather than a shard.
-    pub fn is_of_files(&self) -> bool {
-        match self {
-            Self::Manifest(_) => true,
-            Self::Path(path) => path.is_dir() || is_table(path) || paths::is_recording(path.as_os_str()),
-        }
-    }
-
-    /// The path, or of rows in memory a name.
-    pub fn path(&self) -> PathBuf {
-        match self {
-            Self::Path(path) => path.clone(),
-            Self::Manifest(manifest) => manifest.path().to_owned(),
-        }
-    }
-}
-
-impl From<PathBuf> for Entry {
-    fn from(path: PathBuf) -> Self {
-        Self::Path(path)
-    }
 }
 
 /// Calls the same method of either source or reader.
@@ -485,183 +444,6 @@ impl ReadRequest for LengthRequest {
     fn span(&self, _: u32, _: u64, _: &Row) -> Option<Range<u64>> {
         Some(0..0)
     }
-}
-
-/// A shard, or a table of recordings.
-enum ShardOrTable {
-    Shard(PathBuf),
-    Table(TablePlan),
-}
-
-/// Adds the parts of one source.
-fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<ShardOrTable>) -> Result<()> {
-    let mut entries = entries.into_iter().peekable();
-    while let Some(entry) = entries.next() {
-        let path = match entry {
-            Entry::Manifest(manifest) => {
-                manifests_of(manifest, storage, parts)?;
-                continue;
-            }
-            Entry::Path(path) => path,
-        };
-        // Paths are expanded together, so that a file that comes twice is found.
-        let mut paths = vec![path];
-        while let Some(Entry::Path(path)) = entries.next_if(|entry| matches!(entry, Entry::Path(_))) {
-            paths.push(path);
-        }
-        for path in paths.iter().filter(|path| !path.exists()) {
-            super::files::check_named(path)?;
-        }
-        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, storage)?;
-        let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
-        for file in files {
-            if paths::is_recording(file.as_os_str())
-                && folders.peek().is_none_or(|folder| folder.path != file)
-            {
-                list.push(file);
-                continue;
-            }
-            if !list.is_empty() {
-                parts.push(ShardOrTable::Table(TablePlan::List(std::mem::take(&mut list))));
-            }
-            if let Some(folder) = folders.next_if(|folder| folder.path == file) {
-                parts.extend(tables_of(folder, Manifest::of).into_iter().map(ShardOrTable::Table));
-            } else if is_table(&file) {
-                parts.push(ShardOrTable::Table(TablePlan::Manifest(Arc::new(Manifest::of(file)))));
-            } else if let Some((ending, name)) = unread(&file) {
-                let message = unread_advice(name, &ending);
-                return Err(Error::new(ErrorKind::Config, message).in_shard(&file));
-            } else {
-                parts.push(ShardOrTable::Shard(file));
-            }
-        }
-        if !list.is_empty() {
-            parts.push(ShardOrTable::Table(TablePlan::List(list)));
-        }
-    }
-    Ok(())
-}
-
-/// Adds the table of a manifest, or of one that names a folder the tables of that.
-///
-/// # Errors
-/// [`ErrorKind::Config`] for a folder without a table; those of [`paths::expand`].
-fn manifests_of(
-    manifest: Arc<Manifest>,
-    storage: &Arc<dyn Storage>,
-    parts: &mut Vec<ShardOrTable>,
-) -> Result<()> {
-    let RowSource::File(path) = &manifest.rows else {
-        parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
-        return Ok(());
-    };
-    let is_folder = match urls::is_url(path) {
-        true => urls::named(path).is_ok_and(|named| named == urls::Named::Folder),
-        false => path.is_dir(),
-    };
-    if !is_folder {
-        parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
-        return Ok(());
-    }
-    let (_, folders) = paths::expand_folders(&[path], Reads::Recordings, storage)?;
-    let of = |table| Manifest { rows: RowSource::File(table), ..(*manifest).clone() };
-    let plans: Vec<TablePlan> = folders.into_iter().flat_map(|folder| tables_of(folder, of)).collect();
-    if plans.is_empty() || plans.iter().any(|plan| matches!(plan, TablePlan::Folder { .. })) {
-        let message = format!(
-            "table is the folder {}, which has no table that is known by its name (wav.scp of Kaldi, metadata.csv and the \
-             like); give the path of the table, or the folder itself as the source",
-            path.display()
-        );
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    parts.extend(plans.into_iter().map(ShardOrTable::Table));
-    Ok(())
-}
-
-/// The tables of a folder: those that describe its recordings, else the folder itself. `of` makes the
-/// manifest of a table.
-fn tables_of(folder: paths::RecordingFolder, of: impl Fn(PathBuf) -> Manifest) -> Vec<TablePlan> {
-    let paths::RecordingFolder { path, recordings, mut metadata, tables } = folder;
-    let manifest = |table| TablePlan::Manifest(Arc::new(of(table)));
-    if !tables.is_empty() {
-        let plan = |FolderTable { table, archives }| match archives {
-            None => manifest(table),
-            Some(archives) => TablePlan::Archived { manifest: Arc::new(of(table)), archives },
-        };
-        return tables.into_iter().map(plan).collect();
-    }
-    // One at the top is for all that is below it.
-    if let Some(top) = metadata.iter().position(|table| table.parent() == Some(&path)) {
-        metadata = vec![metadata.swap_remove(top)];
-    }
-    match metadata.is_empty() {
-        true => vec![TablePlan::Folder { folder: path, files: recordings }],
-        false => metadata.into_iter().map(manifest).collect(),
-    }
-}
-
-/// The shards, or else the tables. Both together are an error.
-fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec<TablePlan>>> {
-    let (mut shards, mut tables) = (Vec::new(), Vec::new());
-    for part in parts {
-        match part {
-            ShardOrTable::Shard(shard) => shards.push(shard),
-            ShardOrTable::Table(table) => tables.push(table),
-        }
-    }
-    match (shards.first(), tables.is_empty()) {
-        (_, true) => Ok(Ok(shards)),
-        (None, false) => Ok(Err(tables)),
-        (Some(shard), false) => {
-            if !urls::is_url(shard) {
-                fs::symlink_metadata(shard).map_err(|error| Error::io(shard, "open", error))?;
-            }
-            let message = format!(
-                "{} is a shard, and other sources are recordings in files; the sources of a loader are all shards, or all \
-                 tables, folders and files of recordings",
-                shard.display()
-            );
-            Err(Error::new(ErrorKind::Config, message))
-        }
-    }
-}
-
-/// The ending and the name of a format of recordings that is not read.
-fn unread(path: &Path) -> Option<(String, &'static str)> {
-    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-    let name = unread_format(&ending)?;
-    Some((ending, name))
-}
-
-/// Whether a path is that of a table that names recordings. Parquet is a shard.
-fn is_table(path: &Path) -> bool {
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    const TABLES: [&str; 8] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "scp", "tar"];
-    const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "zip"];
-    let is = |ending: &str| TABLES.contains(&ending);
-    let inner =
-        || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
-    // Other formats as well: the error for tables says which are read.
-    is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
-}
-
-/// Whether the files are Parquet. Mixed formats are an error.
-fn one_kind(files: &[PathBuf]) -> Result<bool> {
-    let is_parquet = |path: &&PathBuf| is_parquet(path);
-    let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));
-    if let (Some(parquet), Some(other)) = (parquet, other) {
-        let message = format!(
-            "{} is Parquet and {} is not; the shards of a loader are all Parquet or all Arrow",
-            parquet.display(),
-            other.display()
-        );
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    Ok(parquet.is_some())
-}
-
-fn is_parquet(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
 }
 
 impl Source for Recordings {
