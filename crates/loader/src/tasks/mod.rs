@@ -10,6 +10,7 @@ mod clips;
 mod documents;
 mod mix_source;
 mod mixing;
+mod outputs;
 mod span_columns;
 mod tokens;
 
@@ -29,11 +30,12 @@ pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section, Waveform, length_slack};
 pub use clip_request::Take;
 pub use clip_rule::{ClipCrop, ClipRule, CropDraws, CropPosition, WholeRule};
-pub use clips::{AudioTask, ClipMaker, OutputInputs, Outputs};
+pub use clips::{AudioTask, ClipMaker};
 pub use documents::{
     COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, SharedTask, Steps, UNCOUNTED,
 };
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
+pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};

@@ -1,0 +1,410 @@
+//! [`Outputs`]: the fields of an example, and where the value of each comes from.
+//!
+//! Source: own.
+
+use std::sync::Arc;
+
+use super::{clip_planner::AudioPlan, span_columns::SpanColumns};
+use crate::{
+    Error, ErrorKind, Result,
+    batch::MixedPairs,
+    fields::{ColumnPool, DataType, Dim, Field, SharedPool},
+    order::Buckets,
+    source::{Positions, columns::MOST_PATH_BYTES},
+    targets::{Target, TimeAxis, WordPart},
+    transform::{
+        Augment,
+        augment::{MixTargets, Outcome},
+    },
+};
+
+/// The field of the features.
+fn features_field(plan: &AudioPlan) -> Field {
+    let padded = plan.padded_axis();
+    let dim = |(axis, &n): (usize, &usize)| match padded == Some(axis) {
+        true => {
+            Dim::PaddedInBatch { most: n as u64, most_in_batch: plan.padding.most_places.unwrap_or(u64::MAX) }
+        }
+        false => Dim::Fixed(n as u64),
+    };
+    let dims = plan.shape().iter().enumerate().map(dim).collect();
+    let field = Field::new(plan.features.name(), plan.features.dtype().into(), dims);
+    match &plan.padding.fill {
+        Some(fill) => Field { fill: fill.clone(), ..field },
+        None => field,
+    }
+}
+
+/// The length of an axis along the time of clips.
+fn time_dim(plan: &AudioPlan, features: &Field, axis: TimeAxis) -> Dim {
+    let most = plan.time_grid(axis, plan.clip_samples).places as u64;
+    match (axis, plan.features.frame_axis()) {
+        (TimeAxis::FeatureFrames, Some(axis)) if plan.crop.views().is_none() => features.dims[axis],
+        _ if plan.crop.whole().is_some() => Dim::PaddedInBatch { most, most_in_batch: u64::MAX },
+        _ => Dim::Fixed(most),
+    }
+}
+
+/// The most values of a clip in a field along its time.
+const MOST_PLACES: u64 = 1 << 28;
+
+impl AudioPlan {
+    /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
+    /// what the system allocates.
+    pub fn batch_bytes(&self, batch_size: usize, outputs: &Outputs) -> usize {
+        let fields = outputs.fields(self);
+        ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
+    }
+}
+
+/// Where the value of a field comes from.
+#[derive(Debug, Clone)]
+pub(super) enum OutputField {
+    Features,
+    /// A value of the record, by its index.
+    Value(usize),
+    /// What a target makes of the record's values.
+    Target(Box<Target>),
+    /// Times of the words of a target.
+    WordTimes(Box<Target>, WordPart),
+    /// The number of tokens, frames or values in the field before it.
+    Length,
+    /// The number of the mixture's source.
+    Source,
+    /// The row number.
+    Index,
+    /// The number of the window in its recording.
+    Window,
+    Outcome(Outcome),
+    /// Where the clip begins in its recording, in seconds.
+    Start,
+    /// The class of the example with which this one is mixed; as [`OutputField::Target`] before that.
+    OtherClass(Box<Target>),
+    /// The share of the example itself after mixing with another; 1 before.
+    MixupWeight,
+    /// The row of the other example; -1 if there is none.
+    MixupIndex,
+    /// Samples of the clip that are not padding.
+    ValidSamples,
+    /// Frames of these samples.
+    ValidFrames,
+    /// As many ones as the features have valid places, samples or frames.
+    Mask,
+    /// The number of the bucket.
+    Bucket(Arc<Buckets>),
+    /// The number of the shard; has the first row of each shard, then the number of all rows.
+    Shard(Arc<[u64]>),
+    /// The row number within the shard.
+    Row(Arc<[u64]>),
+}
+
+/// The fields that examples have only on request, besides each [`Outcome`].
+const REQUESTED: [&str; 8] =
+    ["path", "start", "valid_samples", "valid_frames", "attention_mask", "shard", "row", "window"];
+
+/// The problem with a list of names in which one is given twice.
+fn twice(parameter: &str, names: &[String]) -> Option<String> {
+    let (_, name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))?;
+    Some(format!("{parameter} has {name:?} twice"))
+}
+
+/// The fields of an example, in order.
+#[derive(Debug, Clone)]
+pub struct Outputs {
+    fields: Vec<(OutputField, Field)>,
+    /// The first row of each source, and the number of all rows.
+    group_starts: Arc<[u64]>,
+    pub(super) positions: Positions,
+    pub(super) spans: Option<SpanColumns>,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        let index = (OutputField::Index, Field::number("index", DataType::Int64));
+        Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default(), spans: None }
+    }
+}
+
+/// What the fields besides the features are made of.
+#[derive(Debug)]
+pub struct OutputInputs<'a> {
+    /// Targets and columns, in order.
+    pub targets: Vec<Target>,
+    /// The index of the recording's path among a record's values.
+    pub path: Option<usize>,
+    /// The first row of each source, and the number of all rows.
+    pub group_starts: &'a [u64],
+    pub is_mixture: bool,
+    /// The first row of each shard, and the number of all rows.
+    pub shard_starts: &'a [u64],
+    /// The names of the fields on request.
+    pub requested: &'a [String],
+    pub positions: Positions,
+    pub spans: Option<SpanColumns>,
+    /// The number of clips of an example, if they have an axis.
+    pub views: Option<u32>,
+    /// Whether pairs of examples are mixed.
+    pub pairs: bool,
+    /// The field that tells the length of each row's features, of whole recordings.
+    pub lengths: Option<&'static str>,
+}
+
+impl Outputs {
+    /// Lists the fields after the features: targets; `source`, if sources have names; `index`; then those
+    /// requested.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if two fields have the same name.
+    pub fn new(inputs: OutputInputs<'_>) -> Result<Self> {
+        let OutputInputs {
+            targets,
+            path,
+            group_starts,
+            is_mixture,
+            shard_starts,
+            requested,
+            positions,
+            spans,
+            views,
+            pairs,
+            lengths,
+        } = inputs;
+        let number = |name: &str| Field::number(name, DataType::Int64);
+        let of_clip = |name: &str, dtype| match views {
+            Some(n) => Field::stacked(name, dtype, [n.into()]),
+            None => Field::number(name, dtype),
+        };
+        let mut fields = Vec::new();
+        let requested = lengths
+            .iter()
+            .map(|&name| name.to_owned())
+            .chain(requested.iter().filter(|name| lengths != Some(&***name)).cloned());
+        let requested = requested.collect::<Vec<_>>();
+        let mut words = Vec::new();
+        for target in targets {
+            let field = target.field().clone();
+            let other = (pairs && target.is_class()).then(|| {
+                let field = Field { name: format!("{}_b", field.name), ..field.clone() };
+                (OutputField::OtherClass(Box::new(target.clone())), field)
+            });
+            // Those of the features' frames are `valid_frames`.
+            let follows = target.time_axis().filter(|axis| *axis != TimeAxis::FeatureFrames);
+            let has_length = target.tokens().is_some() || follows.is_some() && lengths.is_some();
+            let length = has_length.then(|| (OutputField::Length, number(&format!("{}_length", field.name))));
+            if target.has_words() {
+                for (part, end) in [(WordPart::Start, "start"), (WordPart::End, "end")] {
+                    let name = format!("{}_{end}", field.name);
+                    let output = OutputField::WordTimes(Box::new(target.clone()), part);
+                    // bounded: as below.
+                    words.push((output, Field::jagged(name, DataType::Float64, 1)));
+                }
+            }
+            // bounded: at most three for each target that is given.
+            fields.push((OutputField::Target(Box::new(target)), field));
+            fields.extend(other.or(length));
+            fields.append(&mut words);
+        }
+        fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
+        fields.push((OutputField::Index, number("index")));
+        if pairs {
+            fields.push((OutputField::MixupIndex, number("mixup_index")));
+            fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
+        }
+        for name in &requested {
+            let output = match &**name {
+                "path" => path.map(OutputField::Value),
+                "start" => Some(OutputField::Start),
+                "valid_samples" => Some(OutputField::ValidSamples),
+                "valid_frames" => Some(OutputField::ValidFrames),
+                "attention_mask" => Some(OutputField::Mask),
+                "shard" => Some(OutputField::Shard(shard_starts.into())),
+                "row" => Some(OutputField::Row(shard_starts.into())),
+                "window" => Some(OutputField::Window),
+                name => Outcome::named(name).map(|(outcome, ..)| OutputField::Outcome(outcome)),
+            };
+            let field = match &**name {
+                "path" => Field::text("path"),
+                "start" => of_clip("start", DataType::Float64),
+                "valid_samples" | "valid_frames" => of_clip(name, DataType::Int64),
+                // The bounds of its axis are those of the features.
+                "attention_mask" => Field::new(name, DataType::Uint8, vec![Dim::Fixed(0)]),
+                name => match Outcome::named(name) {
+                    Some((Outcome::MixIndex | Outcome::ReverbIndex, ..)) => of_clip(name, DataType::Int64),
+                    Some(_) => of_clip(name, DataType::Float64),
+                    None => number(name),
+                },
+            };
+            fields.extend(output.map(|output| (output, field)));
+        }
+        let made = Self { fields, group_starts: group_starts.into(), positions, spans };
+        made.check_names(&["spectrogram", "waveform"])?;
+        Ok(made)
+    }
+
+    /// Checks that no two fields have one name; other fields have the names `taken`.
+    fn check_names(&self, taken: &[&str]) -> Result<()> {
+        let mut names: Vec<_> = self.fields.iter().map(|(_, field)| &*field.name).collect();
+        names.extend(taken);
+        names.sort_unstable();
+        let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
+        let message = format!(
+            "two fields of a batch are named {:?}; give one of them another name, in targets",
+            twice[0]
+        );
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
+    /// The same for batches of buckets: with the number of each row's `bucket`. A packed batch has `offsets`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn in_buckets(mut self, buckets: Arc<Buckets>, is_packed: bool) -> Result<Self> {
+        let at = self.fields.iter().position(|(_, field)| field.name == "index").map_or(0, |at| at + 1);
+        self.fields.insert(at, (OutputField::Bucket(buckets), Field::number("bucket", DataType::Int64)));
+        self.check_names(if is_packed { &["offsets"] } else { &[] })?;
+        Ok(self)
+    }
+
+    /// The problems with the names of requested fields, and of columns.
+    pub(crate) fn problems(
+        requested: &[String],
+        columns: &[String],
+        augment: &Augment,
+    ) -> impl Iterator<Item = String> {
+        let has = |class: &str| augment.steps().any(|step| step.kind.name() == class);
+        let missing = requested.iter().find_map(|name| {
+            let (_, class, _) = Outcome::named(name).filter(|(_, class, _)| !has(class))?;
+            Some(format!(
+                "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
+            ))
+        });
+        let known = || REQUESTED.into_iter().chain(Outcome::ALL.map(|(_, name, ..)| name));
+        let unknown = requested.iter().find(|name| known().all(|known| known != *name));
+        let unknown = unknown
+            .map(|name| format!("outputs has {name:?}, must be one of {:?}", known().collect::<Vec<_>>()));
+        [unknown, missing, twice("outputs", requested), twice("columns", columns)].into_iter().flatten()
+    }
+
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.fields.iter().filter_map(|(output, _)| match output {
+            OutputField::Target(target) => Some(&**target),
+            _ => None,
+        })
+    }
+
+    /// The most bytes of a row's values that are not stacked: in an example, and in a batch.
+    pub fn most_bytes(&self, plan: &AudioPlan) -> [u64; 2] {
+        let path = self.fields.iter().any(|(output, _)| matches!(output, OutputField::Value(_)));
+        let path = if path { MOST_PATH_BYTES as u64 } else { 0 };
+        let of_example = |target: &Target| {
+            let grid = target.time_axis().map(|axis| plan.time_grid(axis, plan.clip_samples));
+            target.most_example_bytes(grid.map_or(0, |grid| grid.places as u64))
+        };
+        let of_example = self.targets().map(of_example).fold(path, u64::saturating_add);
+        [of_example, self.targets().map(Target::most_batch_bytes).fold(path, u64::saturating_add)]
+    }
+
+    /// Checks that a clip has a place on each axis along its time, and not too many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if it has none, or more than 2^28 values.
+    pub fn check_places(&self, plan: &AudioPlan) -> Result<()> {
+        for target in self.targets() {
+            let Some(axis) = target.time_axis() else { continue };
+            let (name, kind) = (&target.field().name, target.kind());
+            let places = plan.time_grid(axis, plan.clip_samples).places as u64;
+            let columns =
+                target.field().dims.get(1).map_or(1, |dim| if let Dim::Fixed(n) = dim { *n } else { 1 });
+            let seconds = plan.clip_samples as f64 / f64::from(plan.features.sample_rate());
+            let problem = match axis {
+                TimeAxis::FeatureFrames if plan.features.is_waveform() => {
+                    "features is a waveform, which has no frames; give step=, the seconds from a frame to the next"
+                        .to_owned()
+                }
+                _ if places == 0 => format!("a clip of {seconds:?} s has no frame and no value of it"),
+                _ if places.saturating_mul(columns) > MOST_PLACES => format!(
+                    "a clip of {seconds:?} s has {places} times {columns} values, at most {MOST_PLACES} are allowed"
+                ),
+                _ => continue,
+            };
+            return Err(Error::new(ErrorKind::Config, format!("target {name:?}, a {kind}: {problem}")));
+        }
+        Ok(())
+    }
+
+    /// The fields, with that of the features from the plan.
+    pub fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
+        let features = features_field(plan);
+        let axis = features.padded_axis().map(|axis| features.dims[axis]);
+        let field = |(output, field): &(OutputField, Field)| match (output, axis) {
+            (OutputField::Mask, Some(axis)) => Field { dims: vec![axis], ..field.clone() },
+            (OutputField::Target(target), _) if let Some(axis) = target.time_axis() => {
+                let mut dims = field.dims.clone();
+                dims[0] = time_dim(plan, &features, axis);
+                Field { dims, ..field.clone() }
+            }
+            _ => field.clone(),
+        };
+        let others = self.fields.iter().map(field).collect::<Vec<_>>();
+        [features].into_iter().chain(others).collect()
+    }
+
+    /// The values that examples have, and the memory of batches.
+    pub(super) fn planned(self, plan: &AudioPlan) -> (Arc<Planned>, Arc<SharedPool>) {
+        let pool = SharedPool::new(self.fields(plan));
+        let pairs = plan.augment.pairs_examples().then(|| Arc::new(self.pairs(plan)));
+        let others = self.fields.into_iter().map(|(output, _)| output);
+        let outputs = [OutputField::Features].into_iter().chain(others);
+        let outputs = outputs.collect();
+        let Self { group_starts, positions, .. } = self;
+        (Arc::new(Planned { outputs, group_starts, positions, pairs }), Arc::new(pool))
+    }
+
+    /// What is mixed in a batch of these fields, which follow the features.
+    fn pairs(&self, plan: &AudioPlan) -> MixedPairs {
+        let mut pairs = MixedPairs {
+            augment: plan.augment.clone(),
+            axis: plan.features.whole_axis(plan.clip_samples),
+            dtype: plan.features.dtype(),
+            targets: Vec::new(),
+            others: Vec::new(),
+            weight: 0,
+        };
+        let mut index = 0;
+        for (at, (output, _)) in (1..).zip(&self.fields) {
+            match output {
+                // bounded: by the fields.
+                OutputField::Target(target) if target.can_mix(MixTargets::Mix) => pairs.targets.push(at),
+                OutputField::OtherClass(_) => pairs.others.push([at - 1, at]),
+                OutputField::Index => index = at,
+                OutputField::MixupIndex => pairs.others.push([index, at]),
+                OutputField::MixupWeight => pairs.weight = at,
+                _ => {}
+            }
+        }
+        pairs
+    }
+}
+
+/// Where the values of an example come from.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub outputs: Vec<OutputField>,
+    pub group_starts: Arc<[u64]>,
+    pub positions: Positions,
+    pub pairs: Option<Arc<MixedPairs>>,
+}
+
+impl Planned {
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.outputs.iter().filter_map(|output| match output {
+            OutputField::Target(target) => Some(&**target),
+            _ => None,
+        })
+    }
+}
+
+/// The number of the part that holds `row`, given the first row of each part.
+pub(super) fn part_of(starts: &[u64], row: u64) -> usize {
+    starts.partition_point(|&start| start <= row).saturating_sub(1)
+}
