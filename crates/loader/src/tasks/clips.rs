@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::{
     RECORDING_LABELS,
-    clip_decoder::{ClipDecoder, DecodedClip},
+    clip_decoder::{ClipDecoder, DecodedClip, RowRecording},
     clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
@@ -28,7 +28,7 @@ use crate::{
     batch::{Example, PadTo, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::Info,
-    dtype::each,
+    dtype::{Values, each},
     fallible_alloc,
     fields::{ColumnPool, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
@@ -248,14 +248,28 @@ impl ClipMaker {
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
     pub fn example(&mut self, record: &Record, begin: ClipStart) -> Result<Example> {
+        let opened = self.decoder.open(&self.task.planner, record)?;
+        self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
+        let (features, made) = self.render(record, &opened, begin)?;
+        if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
+            self.check_text(text, opened.info, made[0].speed);
+        }
+        self.assemble(record, opened.row_start(), features, &made)
+    }
+
+    /// The features of the clips of a record, and how each was made.
+    fn render(
+        &mut self,
+        record: &Record,
+        opened: &RowRecording<'_>,
+        begin: ClipStart,
+    ) -> Result<(Values, SmallVec<[RenderedClip; 4]>)> {
         let plan = self.task.planner.plan();
         let AudioPlan { features, crop: rule, augment, .. } = plan;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
             None => features.dtype().zeros(if rule.whole().is_some() { 0 } else { plan.example_len() })?,
         };
-        let opened = self.decoder.open(&self.task.planner, record)?;
-        self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
         let n_clips = rule.views().unwrap_or(1);
         let mut at = 0;
         let mut made = SmallVec::<[RenderedClip; 4]>::new();
@@ -263,7 +277,7 @@ impl ClipMaker {
         self.mixer.response = None;
         for view in 0..n_clips {
             let DecodedClip { crop, mut clips, speed } =
-                self.decoder.cut(&self.task.planner, record, &opened, (begin, view))?;
+                self.decoder.cut(&self.task.planner, record, opened, (begin, view))?;
             let clip_samples = plan.clip_len(&crop);
             if rule.whole().is_some() {
                 let len = features.shape(clip_samples).iter().product();
@@ -323,13 +337,23 @@ impl ClipMaker {
             // bounded: a few clips of a recording.
             made.push(RenderedClip { crop, speed, bits, mixed, response, rolled });
         }
+        Ok((values, made))
+    }
+
+    /// The values of all fields. The record begins at second `row_start` of its recording.
+    fn assemble(
+        &mut self,
+        record: &Record,
+        row_start: f64,
+        values: Values,
+        made: &[RenderedClip],
+    ) -> Result<Example> {
+        let plan = self.task.planner.plan();
+        let AudioPlan { features, crop: rule, .. } = plan;
         let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
-        if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
-            self.check_text(text, opened.info, made[0].speed);
-        }
-        let clip = plan.about(&made[0].crop, opened.row_start(), made[0].speed);
+        let clip = plan.about(&made[0].crop, row_start, made[0].speed);
         // The value of a clip, or a list of those of all.
         let of_clips = |of: &dyn Fn(&RenderedClip) -> Value| match rule.views() {
             Some(_) => Value::List(made.iter().map(of).collect()),
