@@ -1,6 +1,6 @@
 //! The plan of a target: what its column must hold, its field and its classes. Source: own.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value as Json;
 
@@ -71,140 +71,47 @@ impl Target {
         column_type.check_flat(&config.column)?;
         let ColumnType { item, nesting } = column_type;
         let TargetConfig { name, column, dtype, .. } = &config;
-        let misfit = |expected: &str| {
+        let misfit = |expected: Cow<'_, str>| {
             let message = format!("target {name:?}: column {column:?} is {column_type}, expected {expected}");
-            Err(Error::new(ErrorKind::Schema, message))
+            Error::new(ErrorKind::Schema, message)
         };
-        let is_one = nesting == Nesting::One;
-        let (mut vocabulary, mut secondary) = (ClassVocabulary::default(), None);
+        if let Some(expected) = expected_instead(&config.form, column_type) {
+            return Err(misfit(expected.into()));
+        }
+        let schema = &source_columns.class_names.others[number];
+        let vocabulary = config.column_vocabulary(item, schema, scan)?;
+        let secondary = config.secondary_classes(&vocabulary, source_columns)?;
+        let n_classes = || {
+            vocabulary.n.ok_or_else(|| {
+                let message = format!(
+                    "target {name:?}: the classes of column {column:?} are not in the schema; give classes, a list of names, a \
+                     file, their number, or \"data\""
+                );
+                Error::new(ErrorKind::Config, message)
+            })
+        };
         let field = match &config.form {
-            TargetForm::Class if !is_one || matches!(item, Item::Float(_)) => {
-                return misfit("whole numbers or text; forebay.targets.MultiHot takes lists");
-            }
-            TargetForm::MultiHot { .. } if matches!(item, Item::Float(_)) => {
-                return misfit("whole numbers, text, or lists of these; forebay.targets.Soft takes vectors");
-            }
-            TargetForm::MultiHot { separator: Some(_), .. } if !is_one || item != Item::Text => {
-                return misfit("text, since a separator is given");
-            }
-            TargetForm::Class => {
-                vocabulary = config.vocabulary(item, &source_columns.class_names.others[number], scan)?;
-                Field::number(name, *dtype)
-            }
-            TargetForm::MultiHot { secondary: further, .. } => {
-                vocabulary = config.vocabulary(item, &source_columns.class_names.others[number], scan)?;
-                if let Some((further, _)) = further {
-                    let (number, at, found) = source_columns.find(further)?;
-                    found.check_flat(further)?;
-                    if matches!(found.item, Item::Float(_)) {
-                        let message = format!(
-                            "target {name:?}: column {further:?} is {found}, expected whole numbers, text, or lists of these"
-                        );
-                        return Err(Error::new(ErrorKind::Schema, message));
-                    }
-                    if let (Item::Text, ClassSource::Count(_)) = (found.item, &config.classes) {
-                        let message = format!(
-                            "target {name:?}: classes is a number, but column {further:?} has names; give a list of names, a \
-                             file, or \"data\""
-                        );
-                        return Err(Error::new(ErrorKind::Config, message));
-                    }
-                    let maps = match vocabulary.names {
-                        Some(_) => vocabulary.maps_of(&source_columns.class_names.others[number]),
-                        None => Maps::new(),
-                    };
-                    secondary = Some((at, maps));
-                }
-                let Some(n) = vocabulary.n else {
-                    let message = format!(
-                        "target {name:?}: the classes of column {column:?} are not in the schema; give classes, a list of names, a \
-                         file, their number, or \"data\""
-                    );
-                    return Err(Error::new(ErrorKind::Config, message));
-                };
-                Field::stacked(name, *dtype, [n])
-            }
+            TargetForm::Class | TargetForm::Number => Field::number(name, *dtype),
+            TargetForm::MultiHot { .. } => Field::stacked(name, *dtype, [n_classes()?]),
             TargetForm::Soft { size } => {
-                let size = match (nesting, size) {
-                    (Nesting::Fixed(n), Some(size)) if n != *size => {
-                        return misfit(&format!("lists of {size}, since size is {size}"));
-                    }
-                    (Nesting::Fixed(n), _) => n,
-                    (Nesting::List | Nesting::Pairs, Some(size)) => *size,
-                    (Nesting::List | Nesting::Pairs, None) => {
-                        return misfit("lists of one length in the schema, or size=, their length");
-                    }
-                    (Nesting::One, _) => return misfit("lists of numbers"),
-                };
-                if item == Item::Text {
-                    return misfit("lists of numbers");
-                }
-                Field::stacked(name, *dtype, [size])
-            }
-            TargetForm::Number if !is_one || item == Item::Text => {
-                return misfit("numbers; forebay.targets.Soft takes lists");
-            }
-            TargetForm::Number => Field::number(name, *dtype),
-            TargetForm::Text { .. } if !is_one || !matches!(item, Item::Text | Item::Null) => {
-                return misfit("text");
+                Field::stacked(name, *dtype, [list_length(nesting, *size).map_err(misfit)?])
             }
             TargetForm::Text { .. } => Field::text(name),
-            TargetForm::Tokens(rule) => {
-                let nestings = if rule.times.is_some() { "lists of text" } else { "text" };
-                if is_one == rule.times.is_some() || !matches!(item, Item::Text | Item::Null) {
-                    return misfit(nestings);
-                }
-                rule.field(name)
-            }
-            TargetForm::Frames(_) if is_one || matches!(item, Item::Float(_)) => {
-                return misfit("lists of text or of whole numbers");
-            }
+            TargetForm::Tokens(rule) => rule.field(name),
             TargetForm::Frames(rule) => {
-                let schema = &source_columns.class_names.others[number];
-                vocabulary = match rule.columns {
-                    FrameColumns::Classes => config.vocabulary(item, schema, scan)?,
-                    FrameColumns::Speakers { is_of_data: false, .. } => ClassVocabulary::default(),
-                    FrameColumns::Speakers { .. } => {
-                        let is_named = schema.iter().flatten().next().is_some();
-                        let classes = if is_named { ClassSource::Schema } else { ClassSource::Data };
-                        TargetConfig { classes, ..config.clone() }.vocabulary(item, schema, scan)?
-                    }
-                };
-                if rule.columns == FrameColumns::Classes && vocabulary.n.is_none() {
-                    let message = format!(
-                        "target {name:?}: the classes of column {column:?} are not in the schema; give classes, a list of names, a \
-                         file, their number, or \"data\""
-                    );
-                    return Err(Error::new(ErrorKind::Config, message));
+                if rule.columns == FrameColumns::Classes {
+                    n_classes()?;
                 }
                 config.check_speakers(&vocabulary)?;
                 rule.field(name, vocabulary.n)
             }
-            TargetForm::Words(_) if is_one || !matches!(item, Item::Text | Item::Null) => {
-                return misfit("lists of text");
-            }
             TargetForm::Words(_) => Field { dims: vec![Dim::Ragged; 2], ..Field::text(name) },
-            TargetForm::Sequence(_) if is_one || item == Item::Text => return misfit("lists of numbers"),
-            TargetForm::Sequence(SequenceRule { pad, .. }) => {
-                let dtype = if matches!(item, Item::Float(_)) { DataType::Float32 } else { DataType::Int64 };
-                if dtype == DataType::Int64 && pad.fract() != 0.0 {
-                    let message = format!(
-                        "target {name:?}: pad is {pad:?}, and column {column:?} has whole numbers; give a whole number"
-                    );
-                    return Err(Error::new(ErrorKind::Config, message));
-                }
-                let fill = match dtype {
-                    DataType::Float32 => (*pad as f32).to_ne_bytes().to_vec(),
-                    _ => (*pad as i64).to_ne_bytes().to_vec(),
-                };
-                Field { fill: fill.into(), ..Field::new(name, dtype, vec![Dim::Fixed(0)]) }
-            }
+            TargetForm::Sequence(rule) => config.sequence_field(item, rule)?,
             TargetForm::Column | TargetForm::Annotations { .. } => column_field(name, column_type),
         };
         let times = config.form.time_columns();
-        let times = times.map(|names| time_columns(&config.name, names, source_columns)).transpose()?;
+        let times = times.map(|names| time_columns(name, names, source_columns)).transpose()?;
         Ok(Self {
-            config,
             field,
             item,
             nesting,
@@ -213,8 +120,10 @@ impl Target {
             times,
             vocabulary,
             is_told: Arc::default(),
+            config,
         })
     }
+
     /// Plans a target of annotations; its column is the path of the recording.
     fn of_annotations(
         config: TargetConfig,
@@ -283,6 +192,116 @@ impl Target {
             vocabulary,
             is_told: Arc::default(),
         })
+    }
+}
+
+impl TargetConfig {
+    /// The classes of the column, which has `item`s; none of a form without classes.
+    fn column_vocabulary(
+        &self,
+        item: Item,
+        schema: &[Option<Arc<Vec<String>>>],
+        scan: Scan<'_>,
+    ) -> Result<ClassVocabulary> {
+        match &self.form {
+            TargetForm::Class | TargetForm::MultiHot { .. } => self.vocabulary(item, schema, scan),
+            TargetForm::Frames(FramesRule { columns: FrameColumns::Classes, .. }) => {
+                self.vocabulary(item, schema, scan)
+            }
+            TargetForm::Frames(FramesRule {
+                columns: FrameColumns::Speakers { is_of_data: true, .. },
+                ..
+            }) => {
+                let is_named = schema.iter().flatten().next().is_some();
+                let classes = if is_named { ClassSource::Schema } else { ClassSource::Data };
+                Self { classes, ..self.clone() }.vocabulary(item, schema, scan)
+            }
+            _ => Ok(ClassVocabulary::default()),
+        }
+    }
+
+    /// The index of the column of further classes among a record's values, and the classes by its numbers.
+    fn secondary_classes(
+        &self,
+        vocabulary: &ClassVocabulary,
+        source_columns: &SourceColumns<'_>,
+    ) -> Result<Option<(usize, Maps)>> {
+        let TargetForm::MultiHot { secondary: Some((column, _)), .. } = &self.form else { return Ok(None) };
+        let (number, at, found) = source_columns.find(column)?;
+        found.check_flat(column)?;
+        let name = &self.name;
+        if matches!(found.item, Item::Float(_)) {
+            let message = format!(
+                "target {name:?}: column {column:?} is {found}, expected whole numbers, text, or lists of these"
+            );
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        if let (Item::Text, ClassSource::Count(_)) = (found.item, &self.classes) {
+            let message = format!(
+                "target {name:?}: classes is a number, but column {column:?} has names; give a list of names, a \
+                 file, or \"data\""
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let maps = match vocabulary.names {
+            Some(_) => vocabulary.maps_of(&source_columns.class_names.others[number]),
+            None => Maps::new(),
+        };
+        Ok(Some((at, maps)))
+    }
+
+    /// The field of a sequence of `item`s, whose padding must be one of them.
+    fn sequence_field(&self, item: Item, rule: &SequenceRule) -> Result<Field> {
+        let (Self { name, column, .. }, pad) = (self, rule.pad);
+        let (dtype, fill) = match item {
+            Item::Float(_) => (DataType::Float32, (pad as f32).to_ne_bytes().to_vec()),
+            _ if pad.fract() == 0.0 => (DataType::Int64, (pad as i64).to_ne_bytes().to_vec()),
+            _ => {
+                let message = format!(
+                    "target {name:?}: pad is {pad:?}, and column {column:?} has whole numbers; give a whole number"
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        };
+        Ok(Field { fill: fill.into(), ..Field::new(name, dtype, vec![Dim::Fixed(0)]) })
+    }
+}
+
+/// What a target is made of, if a column is something else; [`list_length`] tells lists of other lengths.
+fn expected_instead(form: &TargetForm, ColumnType { item, nesting }: ColumnType) -> Option<&'static str> {
+    let is_one = nesting == Nesting::One;
+    let is_text = matches!(item, Item::Text | Item::Null);
+    let is_real = matches!(item, Item::Float(_));
+    Some(match form {
+        TargetForm::Class if !is_one || is_real => {
+            "whole numbers or text; forebay.targets.MultiHot takes lists"
+        }
+        TargetForm::MultiHot { .. } if is_real => {
+            "whole numbers, text, or lists of these; forebay.targets.Soft takes vectors"
+        }
+        TargetForm::MultiHot { separator: Some(_), .. } if !is_one || item != Item::Text => {
+            "text, since a separator is given"
+        }
+        TargetForm::Soft { .. } if is_one || item == Item::Text => "lists of numbers",
+        TargetForm::Number if !is_one || item == Item::Text => "numbers; forebay.targets.Soft takes lists",
+        TargetForm::Text { .. } if !is_one || !is_text => "text",
+        TargetForm::Tokens(rule) if rule.times.is_none() && (!is_one || !is_text) => "text",
+        TargetForm::Tokens(rule) if rule.times.is_some() && (is_one || !is_text) => "lists of text",
+        TargetForm::Frames(_) if is_one || is_real => "lists of text or of whole numbers",
+        TargetForm::Words(_) if is_one || !is_text => "lists of text",
+        TargetForm::Sequence(_) if is_one || item == Item::Text => "lists of numbers",
+        _ => return None,
+    })
+}
+
+/// The length of lists, by the schema or by `size`; otherwise what was expected.
+fn list_length(nesting: Nesting, size: Option<u64>) -> Result<u64, Cow<'static, str>> {
+    match (nesting, size) {
+        (Nesting::Fixed(n), Some(size)) if n != size => {
+            Err(format!("lists of {size}, since size is {size}").into())
+        }
+        (Nesting::Fixed(n), _) | (_, Some(n)) => Ok(n),
+        (_, None) => Err("lists of one length in the schema, or size=, their length".into()),
     }
 }
 
