@@ -74,7 +74,7 @@ impl DamagedFrames {
         Ok(())
     }
 
-    /// Forgets the byte of the first error, which was counted in bytes that are not those of the file.
+    /// Forgets where the first error is: it was counted in bytes that were put together, not in the file.
     pub(crate) fn forget_byte(&mut self) {
         if let Some(error) = &mut self.first {
             error.place.byte = None;

@@ -370,7 +370,7 @@ pub(crate) fn list_streams(
 /// their mean size fill it with.
 ///
 /// # Errors
-/// Those of the reads.
+/// Those of [`RangeReader`].
 pub(crate) fn is_alone(
     reader: &mut RangeReader<'_>,
     serial: u32,

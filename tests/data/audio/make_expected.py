@@ -45,8 +45,8 @@ OVERRIDES = {
     "made/ms_extensible_96000_stereo.wav": "by-fact",
     # Junk precedes the FLAC marker, and no frame follows.
     "claxon/fuzz/c377cba674ebd98def206ba4e22f826da2c646d3.flac": "corrupt",
-    # Copies of packets by make_matroska.py, which libsndfile does not read: the samples are those of the sources. AAC has all
-    # samples of its packets, since there is no edit list.
+    # Packets copied by make_matroska.py, which libsndfile does not read: the same samples as in the sources. AAC
+    # has all samples of its packets, since there is no edit list.
     "matroska/opus.webm": (48000, 1, 96000, "-"),
     "matroska/opus_clusters.webm": (48000, 1, 96000, "-"),
     "matroska/opus_live.webm": (48000, 2, 40000, "-"),

@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
     /// A whole number, also if it is written as a real number.
     ///
     /// # Errors
-    /// `Corrupt` if it is none, or above 2^53.
+    /// `Corrupt` for another value, or one above 2^53.
     fn number(&self, name: &str) -> Result<Option<u64>> {
         let whole = |text: &str| {
             let number = text.parse::<f64>().ok().filter(|number| number.fract() == 0.0)?;

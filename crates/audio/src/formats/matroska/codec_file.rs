@@ -314,7 +314,7 @@ impl CodecFile {
         Ok(())
     }
 
-    /// Appends the whole file to `out`; `bytes` are those of the Matroska file.
+    /// Appends the whole file to `out`. `bytes` is the Matroska file.
     ///
     /// # Errors
     /// Of memory.

@@ -247,7 +247,7 @@ impl Link {
     pub fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
-            // What cannot be repaired is told of by the reads.
+            // Reads report what cannot be repaired.
             if let Ok(surplus) = self.surplus(paged, &group) {
                 repairs.count(surplus);
             }
