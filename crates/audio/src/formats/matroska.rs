@@ -3,12 +3,12 @@
 //! The file is scanned once, block by block, of a file on disk in pieces: blocks say when they begin by a
 //! clock of milliseconds, so only all packets up to a sample give its number. Clusters and segments of
 //! unknown size, which live recorders write, need no other treatment. `Cues` are not used. Packets are
-//! decoded by the code of their codecs' own formats ([`codec_file`]): the same packets in Ogg or FLAC give the
-//! same samples.
+//! decoded by the code of their codecs' own formats ([`codec_file`]): the same packets in Ogg or FLAC give
+//! the same samples.
 //!
-//! Packets follow each other without gaps, as in players: a gap in the times of blocks is noted and changes no
-//! sample. `CodecDelay` (of Opus, the pre-skip of its header) cuts the start, and `DiscardPadding` the end of its
-//! block.
+//! Packets follow each other without gaps, as in players: a gap in the times of blocks is noted and changes
+//! no sample. `CodecDelay` (of Opus, the pre-skip of its header) cuts the start, and `DiscardPadding` the
+//! end of its block.
 //!
 //! symphonia's demuxer is not used, for the reasons in the crate's page: it seeks by the blocks' times, and
 //! reads a file again for each span.

@@ -141,8 +141,8 @@ impl PacketLengths {
         self.0.sample_rate
     }
 
-    /// The samples of a packet with this first byte. `before` is the block size of the audio packet before it,
-    /// or 0 if there is none, and becomes the block size of this packet.
+    /// The samples of a packet with this first byte. `before` is the block size of the audio packet before
+    /// it, or 0 if there is none, and becomes the block size of this packet.
     pub(crate) fn step(&self, before: &mut u16, first: Option<u8>) -> i64 {
         let Some(size) = self.0.block_size(first) else { return 0 };
         let n_samples = if *before == 0 { 0 } else { groups::yielded(*before, size) };
