@@ -139,7 +139,7 @@ const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 impl ArrowSource {
     /// Opens local files: reads only their schemas and message headers, on several threads.
     ///
-    /// Folders and patterns are [expanded](paths). The stop flag is checked between reads. Relative paths,
+    /// Folders and patterns are [expanded](crate::paths). The stop flag is checked between reads. Relative paths,
     /// those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
