@@ -11,8 +11,10 @@ mod documents;
 mod mix_source;
 mod mixing;
 mod outputs;
+mod pool;
 mod span_columns;
 mod tokens;
+mod waveforms;
 
 use crate::contract::TaskLabels;
 
@@ -39,3 +41,4 @@ pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};
+pub use waveforms::{OtherRecordings, WaveformPlan};

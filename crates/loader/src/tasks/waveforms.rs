@@ -1,0 +1,185 @@
+//! [`WaveformPlan`]: the recordings of a row, if it has several; [`WaveformReader`] reads those besides the
+//! first, for one worker.
+//!
+//! The first recording decides where the clip is and how fast it is played; the others are cut at the same
+//! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one after
+//! the other, as channels do: a step of augmentation draws once for all of them, and its gain is that of all.
+//! So the sum of the parts stays their mixture. Source: own.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    clip_decoder::{ClipDecoder, DecodedClip},
+    clip_planner::{ClipPlace, ClipPlanner, ClipStart},
+    clip_request::{ClipRequest, Take},
+    pool::{ReadPartner, RecordingPool, pool_of},
+};
+use crate::{
+    Error, Result,
+    config::Waveforms,
+    fallible_alloc,
+    source::{Record, RecordingSource},
+};
+
+/// A field of waveforms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedField {
+    pub name: String,
+    /// The length of its axis of recordings, if it has one.
+    pub stacked: Option<usize>,
+}
+
+impl PlannedField {
+    /// The number of its recordings.
+    pub fn n(&self) -> usize {
+        self.stacked.unwrap_or(1)
+    }
+}
+
+/// The recordings of a row, and the fields that they become.
+#[derive(Debug, Clone)]
+pub struct WaveformPlan {
+    pub fields: Vec<PlannedField>,
+    /// The number of the recording, among those that are read, of each waveform in the order of the fields.
+    recordings: Vec<usize>,
+    /// Columns of the recordings that are read.
+    columns: Vec<String>,
+    /// Those besides the first; empty until the files are open.
+    others: Vec<OtherRecordings>,
+}
+
+/// The recordings of one column, in the rows of the loader.
+#[derive(Clone)]
+pub struct OtherRecordings(Arc<dyn RecordingPool>);
+
+impl fmt::Debug for OtherRecordings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OtherRecordings").finish_non_exhaustive()
+    }
+}
+
+impl OtherRecordings {
+    /// The rows of a source at the positions of the loader's own.
+    pub fn new<S: RecordingSource>(source: Arc<S>) -> Self {
+        Self(pool_of(source))
+    }
+}
+
+impl WaveformPlan {
+    /// Of the parameter `audio`, before the files are open.
+    pub fn new(waveforms: &Waveforms) -> Self {
+        let columns = waveforms.columns();
+        let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
+        let recordings = waveforms.fields.iter().flat_map(|field| &field.columns).map(number).collect();
+        let field = |field: &crate::config::WaveformField| PlannedField {
+            name: field.name.clone(),
+            stacked: field.is_stacked.then_some(field.columns.len()),
+        };
+        Self {
+            fields: waveforms.fields.iter().map(field).collect(),
+            recordings,
+            columns: columns.into_iter().map(str::to_owned).collect(),
+            others: Vec::new(),
+        }
+    }
+
+    /// The same with the recordings of the columns besides the first, in their order.
+    #[must_use]
+    pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// The waveforms of a row, those of stacked fields too.
+    pub fn n(&self) -> usize {
+        self.recordings.len()
+    }
+
+    /// The recordings of a row that are read besides the first.
+    pub fn n_others(&self) -> usize {
+        self.columns.len().saturating_sub(1)
+    }
+}
+
+/// Reads the waveforms of rows, for one worker.
+#[derive(Debug, Default)]
+pub struct WaveformReader {
+    others: Vec<Other>,
+    /// As in [`WaveformPlan`].
+    recordings: Vec<usize>,
+    columns: Vec<String>,
+    /// The clips of the recordings that are read, then all waveforms.
+    read: Vec<Vec<f32>>,
+    joined: Vec<f32>,
+}
+
+struct Other {
+    reader: Box<dyn ReadPartner>,
+    decoder: ClipDecoder,
+    planner: ClipPlanner,
+}
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Other").field("planner", &self.planner).finish_non_exhaustive()
+    }
+}
+
+impl WaveformReader {
+    /// For the places of these clips; `None` if a row has one recording.
+    pub fn new(planner: &ClipPlanner) -> Option<Self> {
+        let WaveformPlan { recordings, columns, others, .. } = planner.plan().waveforms.as_ref()?;
+        let other = |OtherRecordings(pool): &OtherRecordings| Other {
+            reader: pool.reader(),
+            decoder: ClipDecoder::default(),
+            planner: planner.clone(),
+        };
+        Some(Self {
+            others: others.iter().map(other).collect(),
+            recordings: recordings.clone(),
+            columns: columns.clone(),
+            read: vec![Vec::new(); others.len()],
+            joined: Vec::new(),
+        })
+    }
+
+    /// The waveforms of a row one after the other, of which `first` is that of the first recording: each of as
+    /// many channels of `n` samples.
+    ///
+    /// # Errors
+    /// As of the first recording, with the name of the column.
+    pub fn join(&mut self, record: &Record, place: ClipPlace, first: &[f32], n: usize) -> Result<&[f32]> {
+        let named = |column: &str, error: Error| Error {
+            message: format!("column {column:?}: {}", error.message),
+            ..error
+        };
+        let others = self.others.iter_mut().zip(&mut self.read).zip(self.columns.iter().skip(1));
+        for ((other, out), column) in others {
+            fallible_alloc::resize(out, first.len(), 0.0)?;
+            other.read(record, place, out, n).map_err(|error| named(column, error))?;
+        }
+        fallible_alloc::resize(&mut self.joined, first.len() * self.recordings.len(), 0.0)?;
+        let places = self.joined.chunks_exact_mut(first.len().max(1));
+        for (&number, out) in self.recordings.iter().zip(places) {
+            out.copy_from_slice(number.checked_sub(1).map_or(first, |number| &self.read[number]));
+        }
+        Ok(&self.joined)
+    }
+}
+
+impl Other {
+    /// Reads the clip of a row at that place.
+    fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<()> {
+        let begin = ClipStart::Same(place);
+        let read = self.reader.read(record.index, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
+        let record: Record = read.numbered(record.index, record.seed, 0);
+        let opened = self.decoder.open(&self.planner, &record)?;
+        let DecodedClip { place, clips } = self.decoder.cut(&self.planner, &record, &opened, (begin, 0))?;
+        // A whole recording may have a sample less than the first.
+        let len = self.planner.plan().clip_len(&place.crop).min(n);
+        for (out, clip) in out.chunks_exact_mut(n.max(1)).zip(clips.chunks_exact(len.max(1))) {
+            out[..len].copy_from_slice(&clip[..len]);
+            out[len..].fill(0.0);
+        }
+        Ok(())
+    }
+}
