@@ -71,8 +71,8 @@ macro_rules! either {
 impl Recordings {
     /// Opens local files in groups, one after the other; [`Self::group_starts`] returns where each begins.
     ///
-    /// Folders and patterns are [expanded](crate::paths). The stop flag is checked between reads. Relative paths,
-    /// those in rows too, are resolved against the folder that is current now.
+    /// Folders and patterns are [expanded](crate::paths). The stop flag is checked between reads. Relative
+    /// paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of

@@ -139,8 +139,8 @@ const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 impl ArrowSource {
     /// Opens local files: reads only their schemas and message headers, on several threads.
     ///
-    /// Folders and patterns are [expanded](crate::paths). The stop flag is checked between reads. Relative paths,
-    /// those in rows too, are resolved against the folder that is current now.
+    /// Folders and patterns are [expanded](crate::paths). The stop flag is checked between reads. Relative
+    /// paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
