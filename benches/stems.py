@@ -4,8 +4,8 @@
 
 `librimix`: a mixture and two sources, WAV at 8 kHz, random 3 s of each, as asteroid's LibriMix dataset reads them.
 `musdb`: four stems, stereo FLAC at 44.1 kHz, random 6 s. `dynamic`: noise is mixed into speech of one file at a random
-signal-to-noise ratio, FLAC at 16 kHz, 4 s. The peer seeks with soundfile, as these datasets do, and collates in
-PyTorch's DataLoader; it needs torch. All read the same files, warm, one after the other in turns; three rounds, medians.
+signal-to-noise ratio, FLAC at 16 kHz, 4 s. The peer seeks with soundfile, as these datasets do, and collates in the
+DataLoader of PyTorch, which it needs. All read the same files, warm, in turns; medians of three rounds.
 """
 
 import argparse

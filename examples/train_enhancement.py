@@ -2,7 +2,7 @@
 
     python examples/train_enhancement.py [--steps 120]
 
-Each utterance is two fields of a batch, `noisy` and `clean`, cut at the same samples; `Only` mixes noise into the first.
+Each utterance is two fields of a batch, `noisy` and `clean`, cut at the same samples; `Only` mixes noise into one.
 The model masks the short-time spectrum of `noisy`. It is judged by the scale-invariant signal-to-distortion ratio
 (SI-SDR, dB) on utterances of takes, and noises, that it was not trained with. With the defaults it gains about 9 dB in
 less than two minutes of CPU time; less than 5 dB is an error.
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from train_ctc import RATE, write_utterances
 
 import forebay as fb
 from forebay.augment import Gain, Mix, Only
 from forebay.torch import to_tensors
-from train_ctc import RATE, write_utterances
 
 WINDOW = 256
 HOP = 64

@@ -482,11 +482,11 @@ class Python(_StepPart):
 class Remix(_StepPart):
     """Exchanges the waveforms of the rows of a batch within groups of `group` rows, as demucs does.
 
-    For rows with several waveforms (`audio=`): each waveform of a row, also each of a stacked field, is then that of some
-    row of its group, and each is used once. So the model's mixture, their sum, is new. A group is of rows that are drawn
-    one after the other, and the same on any number of ranks; `batch_size` is a multiple of `group` (2 to 1024). `p`: the
-    share of groups. A group with a bad row, or at the end of a pass with too few, stays as it is. All other fields, such
-    as targets and `valid_samples`, stay those of the row.
+    For rows with several waveforms (`audio=`): each waveform of a row, also each of a stacked field, is then that of
+    some row of its group, and each is used once. So the model's mixture, their sum, is new. A group is of rows that are
+    drawn one after the other, and the same on any number of ranks; `batch_size` is a multiple of `group` (2 to 1024).
+    `p`: the share of groups. A group with a bad row, or at the end of a pass with too few, stays as it is. All other
+    fields, such as targets and `valid_samples`, stay those of the row.
 
     Source: A. Defossez et al., "Music Source Separation in the Waveform Domain" (2019); `group_size` 4 in demucs.
     """

@@ -115,8 +115,8 @@ def batch(
     name = next((name for name in ("spectrogram", "waveform") if name in batch), None)
     if name is None:
         raise ConfigError(
-            f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}; of fields of audio= give "
-            'one by that name, as in {"waveform": batch["clean"]}'
+            f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}; of fields of audio= "
+            'give one by that name, as in {"waveform": batch["clean"]}'
         )
     if loader is not None and class_names is None and isinstance(loader.class_names, list):
         class_names = loader.class_names

@@ -241,8 +241,15 @@ mod tests {
     use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
-    const SIZES: Sizes =
-        Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, readings: 0, reverb: 0, remote: 0 };
+    const SIZES: Sizes = Sizes {
+        example: 256_512,
+        batch: 18_468_864,
+        rows: 1 << 30,
+        readings: 0,
+        reverb: 0,
+        waveforms: 0,
+        remote: 0,
+    };
 
     fn default_plan(auto: Auto) -> Plan {
         let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };

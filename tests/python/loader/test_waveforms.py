@@ -107,7 +107,7 @@ def test_features_of_each_field_are_those_of_its_waveform(table: Path, place: st
     )
     for waveforms, spectrograms in pairs:
         valid = waveforms.get("valid_samples", [waveforms["mix"].shape[-1]] * 10)
-        for name, axes in (("mix", 0), ("stems", 1)):
+        for name in ("mix", "stems"):
             given, found = waveforms[name], spectrograms[name]
             assert found.ndim == given.ndim + 1
             for place_of in np.ndindex(given.shape[:-1]):
@@ -358,7 +358,7 @@ def test_what_a_loader_tells_of_them(table: Path) -> None:
     assert forebay.Loader(table, **{**GIVEN, "audio": AUDIO}).recipe != loader.recipe
 
 
-def test_states_know_the_recordings(table: Path, tmp_path: Path) -> None:
+def test_states_know_the_recordings(table: Path) -> None:
     given = {**GIVEN, "infinite": True, "order": "global"}
     state = forebay.Loader(table, **given).state_dict()
     for other in ({"mix": "mix", "s1": "s2", "s2": "s1"}, {"mix": "mix"}, {"mix": "mix", "s": ["s1", "s2"]}):
@@ -405,8 +405,9 @@ def test_groups_are_the_same_on_any_number_of_ranks(
     with_bad_rows: Path, processes: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     given: dict[str, Any] = {
-        "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "order": "global", "infinite": True, "n_workers": 2,
-        "audio": {"mix": "mix", "stems": ["s1", "s2"]}, "shuffle_buffer_size": 40, "shuffle_min_size": 20,
+        "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "order": "global", "infinite": True,
+        "n_workers": 2, "audio": {"mix": "mix", "stems": ["s1", "s2"]}, "shuffle_buffer_size": 40,
+        "shuffle_min_size": 20,
         "augment": [augment.Only("stems", [augment.Gain((-6, 6))]), augment.Remix(2)],
     }  # fmt: skip
     case = conformance.Case(with_bad_rows, given, processes, tmp_path)

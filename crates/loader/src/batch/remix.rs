@@ -1,8 +1,8 @@
 //! [`RemixedGroups`] exchanges the waveforms of the rows of a complete batch within groups: `Remix`.
 //!
-//! Each waveform of a row is then that of some row of its group, and each is used once: a permutation for each of
-//! the waveforms. Groups are of rows that are drawn one after the other, so they are the same on any
-//! number of ranks. Source: `Remix` of demucs, which groups the rows of a GPU for the same reason.
+//! Each waveform of a row is then that of some row of its group, and each is used once: a permutation for
+//! each of the waveforms. Groups are of rows that are drawn one after the other, so they are the same on
+//! any number of ranks. Source: `Remix` of demucs, which groups the rows of a GPU for the same reason.
 
 use super::written::Written;
 use crate::{fields::Buffer, seed::below, transform::Augment};

@@ -77,8 +77,8 @@ macro_rules! access_parameters {
         /// has an axis for them after that of the batch. All are cut at the same samples; the first one named
         /// decides where. A row has these fields instead of `spectrogram` or `waveform`. None: one recording.
         audio: Waveforms = None, free, elsewhere(stems, audio_columns, waveforms);
-        /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else `audio`;
-        /// in a table `path`, `file_name`, `audio` or the like.
+        /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
+        /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, free, elsewhere(audio_key, audio_field);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: rows have no labels.

@@ -586,7 +586,7 @@ impl LoaderConfig {
             crop,
             augment,
             mix_sources,
-            waveforms: self.audio.as_ref().map(WaveformPlan::new),
+            waveforms: self.audio.as_ref().map(Waveforms::plan),
             features,
             max_decoded_seconds,
             damage,

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::tasks::{PlannedField, WaveformPlan};
+
 /// The most recordings of a row.
 pub const MOST_WAVEFORMS: usize = 64;
 
@@ -39,6 +41,19 @@ impl Waveforms {
         let n = |fields: &[WaveformField]| fields.iter().map(|field| field.columns.len()).sum::<usize>();
         let at = self.fields.iter().position(|field| field.name == name)?;
         Some((n(&self.fields[..at])..n(&self.fields[..=at]), n(&self.fields)))
+    }
+
+    /// The plan of them, before the files are open.
+    pub fn plan(&self) -> WaveformPlan {
+        let columns = self.columns();
+        let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
+        let recordings = self.fields.iter().flat_map(|field| &field.columns).map(number).collect();
+        let field = |field: &WaveformField| PlannedField {
+            name: field.name.clone(),
+            stacked: field.is_stacked.then_some(field.columns.len()),
+        };
+        let fields = self.fields.iter().map(field).collect();
+        WaveformPlan::new(fields, recordings, columns.into_iter().map(str::to_owned).collect())
     }
 
     /// What is wrong with them.

@@ -188,6 +188,9 @@ impl Task for AudioTask {
     }
 }
 
+/// The features of an example, for each of their fields.
+type FieldValues = SmallVec<[Values; 1]>;
+
 struct RenderedClip {
     crop: Crop,
     /// How many times faster than at its own rate the recording is played.
@@ -272,11 +275,11 @@ impl ClipMaker {
         record: &Record,
         opened: &RowRecording<'_>,
         begin: ClipStart,
-    ) -> Result<(SmallVec<[Values; 1]>, SmallVec<[RenderedClip; 4]>)> {
+    ) -> Result<(FieldValues, SmallVec<[RenderedClip; 4]>)> {
         let plan = self.task.planner.plan();
         let AudioPlan { features, crop: rule, augment, .. } = plan;
         let n_clips = rule.views().unwrap_or(1);
-        let mut values = SmallVec::<[Values; 1]>::new();
+        let mut values = FieldValues::new();
         for (_, stacked) in plan.feature_fields() {
             let len = if rule.whole().is_some() { 0 } else { plan.example_len() * stacked.unwrap_or(1) };
             // bounded: by the fields.
@@ -377,7 +380,7 @@ impl ClipMaker {
         &mut self,
         record: &Record,
         row_start: f64,
-        values: SmallVec<[Values; 1]>,
+        values: FieldValues,
         made: &[RenderedClip],
     ) -> Result<Example> {
         let plan = self.task.planner.plan();

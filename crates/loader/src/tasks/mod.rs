@@ -41,4 +41,4 @@ pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};
-pub use waveforms::{OtherRecordings, WaveformPlan};
+pub use waveforms::{OtherRecordings, PlannedField, WaveformPlan};

@@ -32,6 +32,7 @@ fn features_field(plan: &AudioPlan, name: &str, stacked: Option<usize>) -> Field
     let dims = before.chain(plan.clip_shape().iter().enumerate().map(dim)).collect();
     let field = Field::new(name, plan.features.dtype().into(), dims);
     match &plan.padding.fill {
+        // bounded: 64 recordings of a row, one place of the features of each.
         Some(fill) => Field { fill: fill.repeat(stacked.unwrap_or(1)).into(), ..field },
         None => field,
     }

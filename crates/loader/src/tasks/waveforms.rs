@@ -2,9 +2,9 @@
 //! first, for one worker.
 //!
 //! The first recording decides where the clip is and how fast it is played; the others are cut at the same
-//! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one after
-//! the other, as channels do: a step of augmentation draws once for all of them, and its gain is that of all.
-//! So the sum of the parts stays their mixture. Source: own.
+//! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one
+//! after the other, as channels do: a step of augmentation draws once for all of them, and its gain is that
+//! of all. So the sum of the parts stays their mixture. Source: own.
 
 use std::{fmt, sync::Arc};
 
@@ -15,9 +15,7 @@ use super::{
     pool::{ReadPartner, RecordingPool, pool_of},
 };
 use crate::{
-    Error, Result,
-    config::Waveforms,
-    fallible_alloc,
+    Error, Result, fallible_alloc,
     source::{Record, RecordingSource},
 };
 
@@ -66,21 +64,10 @@ impl OtherRecordings {
 }
 
 impl WaveformPlan {
-    /// Of the parameter `audio`, before the files are open.
-    pub fn new(waveforms: &Waveforms) -> Self {
-        let columns = waveforms.columns();
-        let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
-        let recordings = waveforms.fields.iter().flat_map(|field| &field.columns).map(number).collect();
-        let field = |field: &crate::config::WaveformField| PlannedField {
-            name: field.name.clone(),
-            stacked: field.is_stacked.then_some(field.columns.len()),
-        };
-        Self {
-            fields: waveforms.fields.iter().map(field).collect(),
-            recordings,
-            columns: columns.into_iter().map(str::to_owned).collect(),
-            others: Vec::new(),
-        }
+    /// Of these columns, before the files are open; `recordings` has the number of the column of each
+    /// waveform.
+    pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, columns: Vec<String>) -> Self {
+        Self { fields, recordings, columns, others: Vec::new() }
     }
 
     /// The same with the recordings of the columns besides the first, in their order.
@@ -137,13 +124,14 @@ impl WaveformReader {
             others: others.iter().map(other).collect(),
             recordings: recordings.clone(),
             columns: columns.clone(),
+            // bounded: as many as are named.
             read: vec![Vec::new(); others.len()],
             joined: Vec::new(),
         })
     }
 
-    /// The waveforms of a row one after the other, of which `first` is that of the first recording: each of as
-    /// many channels of `n` samples.
+    /// The waveforms of a row one after the other, of which `first` is that of the first recording: each of
+    /// as many channels of `n` samples.
     ///
     /// # Errors
     /// As of the first recording, with the name of the column.
