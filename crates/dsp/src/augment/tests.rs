@@ -435,6 +435,26 @@ fn a_group_changes_no_draw() {
     assert!(both.iter().all(|&count| (150..350).contains(&count)), "{both:?}");
 }
 
+/// A step for one field draws what it draws for all, and leaves the others as they are.
+#[test]
+fn a_step_changes_one_field_alone() {
+    let only = Only { field: "b".to_owned(), waveforms: 0..0, of: 1 };
+    let gain = |only| Step { only, ..step(Kind::Gain { db: bounds(-20.0, 20.0) }) };
+    let places = |name: &str| (name == "b").then_some((1..3, 4));
+    for seed in 0..100 {
+        let mut alone = [1.0_f32; 2];
+        run(vec![gain(None)], seed, &mut alone);
+        let mut samples = [1.0_f32; 8];
+        let mut clips = Clips { samples: &mut samples, n: 2, valid: 0..2, sample_rate: 8000 };
+        Augment::new(vec![gain(Some(only.clone()))])
+            .over(places)
+            .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
+            .unwrap();
+        assert_eq!(samples[2..6], [alone[0]; 4]);
+        assert_eq!([&samples[..2], &samples[6..]], [&[1.0; 2][..]; 2]);
+    }
+}
+
 proptest! {
     #[test]
     fn any_masks_fit(
