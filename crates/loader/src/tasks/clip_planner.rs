@@ -15,7 +15,7 @@ use super::{
     clip_rule::{ClipCrop, ClipRule, CropPosition},
     mix_source::MixSource,
     span_columns::{Grid, SpanColumns},
-    waveforms::WaveformPlan,
+    waveform_plan::WaveformPlan,
 };
 use crate::{
     Error, ErrorKind, Result,

@@ -14,6 +14,7 @@ mod outputs;
 mod pool;
 mod span_columns;
 mod tokens;
+mod waveform_plan;
 mod waveforms;
 
 use crate::contract::TaskLabels;
@@ -41,4 +42,4 @@ pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};
-pub use waveforms::{OtherRecordings, PlannedField, WaveformPlan};
+pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

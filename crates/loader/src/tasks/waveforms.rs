@@ -1,101 +1,31 @@
-//! [`WaveformPlan`]: the recordings of a row, if it has several; [`WaveformReader`] reads those besides the
-//! first, for one worker.
+//! [`WaveformReader`] reads the recordings of a row besides the first, for one worker.
 //!
 //! The first recording decides where the clip is and how fast it is played; the others are cut at the same
 //! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one
 //! after the other, as channels do: a step of augmentation draws once for all of them, and its gain is that
 //! of all. So the sum of the parts stays their mixture. Source: own.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use super::{
     clip_decoder::{ClipDecoder, DecodedClip},
     clip_planner::{ClipPlace, ClipPlanner, ClipStart},
     clip_request::{ClipRequest, Take},
-    pool::{ReadPartner, RecordingPool, pool_of},
+    pool::ReadPartner,
+    waveform_plan::{OtherRecordings, WaveformPlan},
 };
-use crate::{
-    Error, Result, fallible_alloc,
-    source::{Record, RecordingSource},
-};
-
-/// A field of waveforms.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedField {
-    pub name: String,
-    /// The length of its axis of recordings, if it has one.
-    pub stacked: Option<usize>,
-}
-
-impl PlannedField {
-    /// The number of its recordings.
-    pub fn n(&self) -> usize {
-        self.stacked.unwrap_or(1)
-    }
-}
-
-/// The recordings of a row, and the fields that they become.
-#[derive(Debug, Clone)]
-pub struct WaveformPlan {
-    pub fields: Vec<PlannedField>,
-    /// The number of the recording, among those that are read, of each waveform in the order of the fields.
-    recordings: Vec<usize>,
-    /// Columns of the recordings that are read.
-    columns: Vec<String>,
-    /// Those besides the first; empty until the files are open.
-    others: Vec<OtherRecordings>,
-}
-
-/// The recordings of one column, in the rows of the loader.
-#[derive(Clone)]
-pub struct OtherRecordings(Arc<dyn RecordingPool>);
-
-impl fmt::Debug for OtherRecordings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OtherRecordings").finish_non_exhaustive()
-    }
-}
-
-impl OtherRecordings {
-    /// The rows of a source at the positions of the loader's own.
-    pub fn new<S: RecordingSource>(source: Arc<S>) -> Self {
-        Self(pool_of(source))
-    }
-}
-
-impl WaveformPlan {
-    /// Of these columns, before the files are open; `recordings` has the number of the column of each
-    /// waveform.
-    pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, columns: Vec<String>) -> Self {
-        Self { fields, recordings, columns, others: Vec::new() }
-    }
-
-    /// The same with the recordings of the columns besides the first, in their order.
-    #[must_use]
-    pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
-        Self { others, ..self }
-    }
-
-    /// The waveforms of a row, those of stacked fields too.
-    pub fn n(&self) -> usize {
-        self.recordings.len()
-    }
-
-    /// The recordings of a row that are read besides the first.
-    pub fn n_others(&self) -> usize {
-        self.columns.len().saturating_sub(1)
-    }
-}
+use crate::{Error, Result, fallible_alloc, source::Record};
 
 /// Reads the waveforms of rows, for one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WaveformReader {
     others: Vec<Other>,
     /// As in [`WaveformPlan`].
     recordings: Vec<usize>,
     columns: Vec<String>,
-    /// The clips of the recordings that are read, then all waveforms.
+    /// The clip of each of the others.
     read: Vec<Vec<f32>>,
+    /// All waveforms of the row, one after the other.
     joined: Vec<f32>,
 }
 
