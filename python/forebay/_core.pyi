@@ -154,6 +154,7 @@ class _Overrides(TypedDict, total=False):
     dtype: str
     layout: str
     n_frames: int | None
+    audio: Mapping[str, str | Sequence[str]] | None
     audio_column: str | None
     label_column: str | None
     mmap: bool
@@ -462,6 +463,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         dtype: str = "float32",
         layout: str = "mel",
         n_frames: int | None = None,
+        audio: Mapping[str, str | Sequence[str]] | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
         mmap: bool = False,
@@ -582,6 +584,7 @@ class AudioDataset:
         n_frames: int | None = None,
         n_samples: int | None = None,
         sampling: _Rows | None = None,
+        audio: Mapping[str, str | Sequence[str]] | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,

@@ -28,7 +28,7 @@ from forebay.manifest import Manifest
 
 __all__ = [
     "Clip", "CutMix", "Dither", "DropChunk", "DropFreq", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise",
-    "OneOf", "Polarity", "Python", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
+    "OneOf", "Only", "Polarity", "Python", "Remix", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
 ]  # fmt: skip
 
 
@@ -479,6 +479,24 @@ class Python(_StepPart):
 
 
 @part
+class Remix(_StepPart):
+    """Exchanges the waveforms of the rows of a batch within groups of `group` rows, as demucs does.
+
+    For rows with several waveforms (`audio=`): each waveform of a row, also each of a stacked field, is then that of
+    some row of its group, and each is used once. So the model's mixture, their sum, is new. A group is of rows that are
+    drawn one after the other, and the same on any number of ranks; `batch_size` is a multiple of `group` (2 to 1024).
+    `p`: the share of groups. A group with a bad row, or at the end of a pass with too few, stays as it is. All other
+    fields, such as targets and `valid_samples`, stay those of the row.
+
+    Source: A. Defossez et al., "Music Source Separation in the Waveform Domain" (2019); `group_size` 4 in demucs.
+    """
+
+    group: int = 4
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@part
 class OneOf(_StepPart):
     """Applies one of `steps`, drawn for each example by `weights`; equally often without.
 
@@ -513,13 +531,45 @@ class OneOf(_StepPart):
         return partial(type(self), weights=self.weights, p=self.p), (self.steps,)
 
 
+@part
+class Only(_StepPart):
+    """Applies `steps` to one field of `audio=`, so that the others stay as they are.
+
+    `field`: its name; of a field of several columns all waveforms are changed. `steps` are steps on waveforms, but for
+    `Speed`, which all waveforms of a row have in common. Without `Only` a step does the same to all of them, so that a
+    mixture stays the sum of its parts. A step draws the values that it would draw in the list itself. Targets on the
+    time line of a row do not follow a `Roll` in it.
+
+    Noisy and clean speech of one recording: `audio={"noisy": "path", "clean": "path"}`, and `Only("noisy",
+    [Mix("noise/", snr_db=(-5, 20))])`.
+    """
+
+    field: str
+    steps: Sequence[_StepPart]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.field, str):
+            raise wrong_type("field", "a name of audio", self.field)
+        if isinstance(self.steps, str | Mapping) or not isinstance(self.steps, Iterable):
+            raise wrong_type("steps", "a list of objects of forebay.augment", self.steps)
+        object.__setattr__(self, "steps", tuple(self.steps))
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values, with `to_dict()` of each step."""
+        return super().to_dict() | {"steps": [step.to_dict() for step in self.steps]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.steps)
+
+
 NESTED["steps"] = _StepPart
 
 
 def _each(steps: Iterable[Any]) -> Iterator[Any]:
-    """The steps, with those of a `OneOf` in its place."""
+    """The steps, with those of a group in its place."""
     for step in steps:
-        yield from step.steps if isinstance(step, OneOf) else [step]
+        yield from step.steps if isinstance(step, OneOf | Only) else [step]
 
 
 def _is_on_features(step: object) -> bool:
@@ -536,7 +586,7 @@ def apply(
 ) -> NDArray[Any]:
     """What a loader makes of one waveform by these steps, for notebooks and tests.
 
-    All steps but `Mix`, `Reverb`, `Mixup` and `CutMix`, which need other recordings.
+    All steps but `Mix`, `Reverb`, `Mixup`, `CutMix` and `Remix`, which need other recordings.
 
     `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
     `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features` (an object or the name of a
@@ -562,6 +612,10 @@ def apply(
         raise ConfigError(f"waveform has the shape {list(given.shape)}, must have samples for features")
     # An iterator gives its steps once.
     steps = list(steps) if isinstance(steps, Iterable) else steps
+    if any(isinstance(step, Only) for step in (steps if isinstance(steps, list) else [])):
+        raise ConfigError(
+            "steps has an Only, which is about fields of audio=, and here is one waveform; give its steps"
+        )
     on_features = [step for step in _each(steps if isinstance(steps, list) else []) if _is_on_features(step)]
     if on_features and getattr(features, "layout", None) is None:
         raise ConfigError(

@@ -114,7 +114,10 @@ def batch(
         raise TypeError(f"batch is a {type(batch).__name__}, must be a dict of arrays, such as next(loader)")
     name = next((name for name in ("spectrogram", "waveform") if name in batch), None)
     if name is None:
-        raise ConfigError(f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}")
+        raise ConfigError(
+            f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}; of fields of audio= "
+            'give one by that name, as in {"waveform": batch["clean"]}'
+        )
     if loader is not None and class_names is None and isinstance(loader.class_names, list):
         class_names = loader.class_names
     shown = _floats(name, batch[name], batch.get("offsets"))[:n]

@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     access::{Access, Clip, closed},
     batch::{RowCollate, SpareBuffers},
-    compose::{ClassNamesOf, OpenedSource, source_problems},
+    compose::{ClassNamesOf, OpenedSource, reading, source_problems},
     config::{AccessConfig, MAX_BATCH_BYTES},
     contract::{BatchSlot, Collate},
     error::{counted, shown},
@@ -368,7 +368,7 @@ impl AudioDataset {
 
     /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
-    fn _bfloat16_fields(&self) -> Vec<&'static str> {
+    fn _bfloat16_fields(&self) -> Vec<&str> {
         bfloat16_fields(&self.audio)
     }
 
@@ -431,9 +431,10 @@ fn accessed(
     audio: &AudioPlan,
     given: &AccessConfig,
 ) -> (SharedAccess, Arc<Recordings>, Positions) {
-    let OpenedSource { source, positions, outputs, .. } = opened;
+    let OpenedSource { source, positions, outputs, others, .. } = opened;
     let source = Arc::new(source);
-    let task = AudioTask::new(audio.clone()).with_outputs(outputs);
+    let audio = reading(audio.clone(), others, &positions);
+    let task = AudioTask::new(audio).with_outputs(outputs);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
     (Access::new(selection, task, given.threads(), given.seed), source, positions)
 }

@@ -31,7 +31,7 @@ use crate::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
             BandMasks, Bounds, Calling, Choice, Counts, Exchange, Fill, Kind, Loudness, MOST_PARTS,
-            MOST_STEPS, MixLevel, MixTargets, Mixing, Pairing, Shape, Step, Width,
+            MOST_STEPS, MixLevel, MixTargets, Mixing, Only, Pairing, Shape, Step, Width,
         },
         target_len,
     },
@@ -40,20 +40,38 @@ use crate::{
 /// The most frames or bands of a mask, and of a warp.
 const MOST_FRAMES: i64 = 1 << 24;
 
+/// The most rows of a group of a `Remix`.
+const MOST_REMIXED: i64 = 1024;
+
 /// A step of augmentation.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
 pub struct PyStep {
-    /// One, or those of a `OneOf`.
+    /// One, or those of a group.
     steps: Vec<PlannedStep>,
     group: Option<Group>,
 }
 
-/// How a `OneOf` draws one of its steps.
-struct Group {
-    /// One for each step.
-    weights: Vec<f64>,
-    /// The share of examples to which one of the steps is applied.
-    p: f64,
+/// What several steps have in common.
+enum Group {
+    /// One of them is drawn.
+    OneOf {
+        /// One for each step.
+        weights: Vec<f64>,
+        /// The share of examples to which one of the steps is applied.
+        p: f64,
+    },
+    /// They change one field of waveforms.
+    Only,
+}
+
+impl Group {
+    /// The name of its class.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::OneOf { .. } => "OneOf",
+            Self::Only => "Only",
+        }
+    }
 }
 
 struct PlannedStep {
@@ -130,6 +148,13 @@ impl PyStep {
                     [Exchange::CutFrames, Exchange::CutBox][given.one_of("part", &["frames", "box"])?];
                 Kind::Pair(Pairing { exchange, beta: given.beta()? })
             }
+            "Remix" => {
+                let group = given.number("group", MOST_REMIXED)?;
+                if group == 1 {
+                    given.problems.push(format!("group is 1, must be 2 to {MOST_REMIXED}"));
+                }
+                Kind::Remix { group }
+            }
             "SpecAugment" => Kind::SpecAugment(given.masks()?),
             "Python" => {
                 let held = OwnedObject::new(&given.value("function")?)?;
@@ -144,11 +169,16 @@ impl PyStep {
                 given.check()?;
                 return Ok(Self { steps, group: Some(group) });
             }
+            "Only" => {
+                let steps = given.only_steps()?;
+                given.check()?;
+                return Ok(Self { steps, group: Some(Group::Only) });
+            }
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
         };
         let p = given.share("p")?;
         given.check()?;
-        let step = Step { kind, p, choice: None };
+        let step = Step { kind, p, choice: None, only: None };
         Ok(Self { steps: vec![PlannedStep { step, source, function }], group: None })
     }
 
@@ -158,29 +188,56 @@ impl PyStep {
 }
 
 impl RecipeFields<'_> {
-    /// The steps of a `OneOf`, and how one of them is drawn.
-    fn one_of_steps(&mut self) -> PyResult<(Vec<PlannedStep>, Group)> {
+    /// The steps of a group.
+    fn member_steps(&mut self) -> PyResult<Vec<PlannedStep>> {
         let (given, py) = (self.value("steps")?, self.py());
         let each = items(&given)?.ok_or_else(|| {
-            PyTypeError::new_err(
-                "steps must be a list of objects of forebay.augment, as in OneOf([Gain(), Clip()])",
-            )
+            PyTypeError::new_err("steps must be a list of objects of forebay.augment, as in [Gain(), Clip()]")
         })?;
         let mut steps = Vec::new();
         for (at, step) in each.enumerate() {
             let step = step?;
             let found = plan_of("steps", at, &step)?;
             let PyStep { steps: one, group } = found.get();
-            if group.is_some() {
-                self.problems.push(format!(
-                    "steps has a OneOf at position {at}, must have other steps: put its steps into this one, with weights"
-                ));
+            match group {
+                Some(group @ Group::OneOf { .. }) => self.problems.push(format!(
+                    "steps has a {} at position {at}, must have other steps: put its steps into this one, with weights",
+                    group.name()
+                )),
+                Some(group) => self.problems.push(format!(
+                    "steps has an {} at position {at}, must have other steps; an Only stands in the list of augment",
+                    group.name()
+                )),
+                None => {}
             }
+            // bounded: as many as were given.
             steps.extend(one.iter().map(|one| one.clone_ref(py)));
         }
         if !(1..=MOST_STEPS).contains(&steps.len()) && self.problems.is_empty() {
             self.problems.push(format!("steps has {} steps, must have 1 to {MOST_STEPS}", steps.len()));
         }
+        Ok(steps)
+    }
+
+    /// The steps of an `Only`.
+    fn only_steps(&mut self) -> PyResult<Vec<PlannedStep>> {
+        let field: String = self.get("field")?;
+        let mut steps = self.member_steps()?;
+        for PlannedStep { step, .. } in &mut steps {
+            if !step.kind.is_on_waveforms() {
+                self.problems.push(format!(
+                    "steps has a {}, which changes all waveforms or features of a row; put it beside the Only",
+                    step.kind.name()
+                ));
+            }
+            step.only = Some(Only { field: field.clone(), waveforms: 0..0, of: 1 });
+        }
+        Ok(steps)
+    }
+
+    /// The steps of a `OneOf`, and how one of them is drawn.
+    fn one_of_steps(&mut self) -> PyResult<(Vec<PlannedStep>, Group)> {
+        let steps = self.member_steps()?;
         let weights = self.value("weights")?;
         let weights = match weights.is_none() {
             true => steps.iter().map(|_| 1.0).collect(),
@@ -198,7 +255,7 @@ impl RecipeFields<'_> {
         if let Some(wrong) = weights.iter().find(|weight| !(1e-9..=1e9).contains(*weight)) {
             self.problems.push(format!("weights has {wrong:?}, must be 1e-9 to 1e9"));
         }
-        Ok((steps, Group { weights, p: self.share("p")? }))
+        Ok((steps, Group::OneOf { weights, p: self.share("p")? }))
     }
 
     /// A number, or the lowest and the highest of a range.
@@ -409,9 +466,12 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaq
     for (at, step) in items(given)?.ok_or(ArgumentError::Type)?.enumerate() {
         let found = plan_of("augment", at, &step?).map_err(ArgumentError::Raised)?;
         let PyStep { steps: each, group } = found.get();
-        let mut choices = group
-            .iter()
-            .flat_map(|Group { weights, p }| Choice::of_weights(groups.next().unwrap_or(0), *p, weights));
+        let drawn = group.iter().filter_map(|group| match group {
+            Group::OneOf { weights, p } => Some((weights, p)),
+            Group::Only => None,
+        });
+        let mut choices =
+            drawn.flat_map(|(weights, p)| Choice::of_weights(groups.next().unwrap_or(0), *p, weights));
         for PlannedStep { step, source, function } in each {
             sources.extend(source.clone());
             steps.push(Step { choice: choices.next(), ..step.clone() });
@@ -476,7 +536,7 @@ impl Argument for AugmentObject {
     }
 }
 
-/// The object of `forebay.augment` that this describes, of the next of the steps; of a `OneOf`, the next
+/// The object of `forebay.augment` that this describes, of the next of the steps; of a group, the next
 /// several.
 fn described<'py, 's>(
     py: Python<'py>,
@@ -489,9 +549,13 @@ fn described<'py, 's>(
             _ => state::made(py, Some(one)),
         });
         let made = made.collect::<PyResult<Vec<_>>>()?;
+        let module = py.import("forebay.augment")?;
+        if let Some(field) = description["field"].as_str() {
+            return module.getattr("Only")?.call1((field, made));
+        }
         let fields = json!({"weights": description["weights"], "p": description["p"]});
         let fields = state::to_python(py, &fields)?;
-        return py.import("forebay.augment")?.getattr("OneOf")?.call((made,), Some(&fields));
+        return module.getattr("OneOf")?.call((made,), Some(&fields));
     }
     match steps.next() {
         Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
@@ -580,8 +644,9 @@ fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<(Augment, Vec<Opaque>)> {
     let message = match (found.steps().count(), other) {
         (n, _) if n > MOST_STEPS => format!("steps has {n} steps, at most {MOST_STEPS} are possible"),
         (_, Some((name, _))) => format!("steps has a {name}, which a Loader reads from files; leave it out"),
-        _ if found.pairs_examples() => {
-            "steps has a Mixup or CutMix, which mixes examples of a Loader's batch; leave it out".to_owned()
+        _ if found.pairs_examples() || found.remixes().is_some() => {
+            "steps has a Mixup, CutMix or Remix, which mixes examples of a Loader's batch; leave it out"
+                .to_owned()
         }
         _ => return Ok((found, functions)),
     };

@@ -317,7 +317,7 @@ impl Loader {
 
     /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
-    fn _bfloat16_fields(&self) -> Vec<&'static str> {
+    fn _bfloat16_fields(&self) -> Vec<&str> {
         bfloat16_fields(self.audio())
     }
 
@@ -635,9 +635,9 @@ fn held_in(source: &Recordings) -> String {
 }
 
 /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
-pub fn bfloat16_fields(audio: &AudioPlan) -> Vec<&'static str> {
-    let features = &audio.features;
-    if features.dtype() == Dtype::Bfloat16 { vec![features.name()] } else { Vec::new() }
+pub fn bfloat16_fields(audio: &AudioPlan) -> Vec<&str> {
+    let is_bfloat16 = audio.features.dtype() == Dtype::Bfloat16;
+    audio.feature_fields().filter(|_| is_bfloat16).map(|(name, _)| name).collect()
 }
 
 /// The fields of a batch: dicts with `name`, `dtype`, `shape` and `meaning`.
@@ -675,6 +675,12 @@ pub fn described<'py>(
     Ok(list)
 }
 
+/// Columns, in words.
+fn shown_columns(columns: &[String]) -> String {
+    let names: Vec<_> = columns.iter().map(|name| format!("{name:?}")).collect();
+    format!("{} {}", if names.len() == 1 { "column" } else { "columns" }, names.join(", "))
+}
+
 fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
     let target = config.targets.iter().flatten().find(|target| target.name == name);
     if let Some(target) = target {
@@ -688,6 +694,11 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         Some(whole) => format!("at most {:?} s at {rate} Hz", whole.max_seconds),
         None => format!("{} s at {rate} Hz", config.clip_seconds),
     };
+    let several = config.audio.iter().flat_map(|audio| &audio.fields).find(|field| field.name == name);
+    if let Some(field) = several {
+        let what = if audio.features.is_waveform() { "samples" } else { "features" };
+        return format!("{what} of a clip of {clip}, of {}", shown_columns(&field.columns));
+    }
     match name {
         "spectrogram" => format!("features of a clip of {clip}"),
         "waveform" => format!("samples of a clip of {clip}"),

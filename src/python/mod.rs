@@ -53,6 +53,7 @@ mod tokenizer;
 mod torch_callers;
 mod user_step;
 mod vocabulary;
+mod waveforms;
 
 use std::{
     sync::{Arc, PoisonError, Weak},

@@ -43,10 +43,13 @@ pub struct Sizes {
     pub example: u64,
     pub batch: u64,
     pub rows: u64,
-    /// Steps that read other recordings; each worker reads and decodes one for each.
+    /// Recordings that each worker reads itself: one for each step that reads others, and those of a row but
+    /// for its first.
     pub readings: u64,
     /// Bytes of a worker for the convolutions of a `Reverb`.
     pub reverb: u64,
+    /// Bytes of a worker for the waveforms of a row with several recordings.
+    pub waveforms: u64,
     /// Sources that are read by URL.
     pub remote: u64,
 }
@@ -112,12 +115,17 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<MemoryPart> {
         ),
         part(
             (n_workers as u64).checked_mul(sizes.readings).and_then(|n| n.checked_mul(THREAD_BYTES)),
-            format!("partners of {} steps for {n_workers} threads of {THREAD_BYTES}", sizes.readings),
+            format!("{} more recordings for {n_workers} threads of {THREAD_BYTES}", sizes.readings),
             "n_workers",
         ),
         part(
             (n_workers as u64).checked_mul(sizes.reverb),
             format!("reverberation for {n_workers} threads of {}", sizes.reverb),
+            "n_workers or clip_seconds",
+        ),
+        part(
+            (n_workers as u64).checked_mul(sizes.waveforms),
+            format!("waveforms of a row for {n_workers} threads of {}", sizes.waveforms),
             "n_workers or clip_seconds",
         ),
         part(
@@ -233,8 +241,15 @@ mod tests {
     use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
-    const SIZES: Sizes =
-        Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, readings: 0, reverb: 0, remote: 0 };
+    const SIZES: Sizes = Sizes {
+        example: 256_512,
+        batch: 18_468_864,
+        rows: 1 << 30,
+        readings: 0,
+        reverb: 0,
+        waveforms: 0,
+        remote: 0,
+    };
 
     fn default_plan(auto: Auto) -> Plan {
         let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };

@@ -319,8 +319,12 @@ def test_wrong_sources(folder: Path, names: list[str], tmp_path: Path) -> None:
         forebay.Loader({"a": [shard], "b": Manifest(table, root=folder)}, weights={"a": 1, "b": 1})
     with pytest.raises(forebay.ConfigError, match="mmap=True maps Arrow shards"):
         forebay.Loader(Manifest(table), mmap=True)
-    with pytest.raises(forebay.ConfigError, match="path_column="):
-        forebay.Loader(Manifest(table), audio_column="file_name")
+    with pytest.raises(forebay.ConfigError, match='path_column of the Manifest is "path"; leave path_column out'):
+        forebay.Loader(Manifest(table, path_column="path"), audio_column="file_name")
+    with pytest.raises(forebay.ConfigError, match='the column of recordings is "sound", but there is no such column'):
+        forebay.Loader(Manifest(table), audio_column="sound")
+    with pytest.raises(forebay.ConfigError, match='a column of recordings "sound" is requested'):
+        forebay.Loader(folder, audio_column="sound")
     with pytest.raises(FileNotFoundError):
         forebay.Loader(Manifest(tmp_path / "none.csv"))
     with pytest.raises(forebay.ConfigError, match="unpack it first"):

@@ -214,6 +214,8 @@ def test_wrong_values() -> None:
         Mixup(0)
     with pytest.raises(ConfigError, match='part is "bands", must be one of "frames", "box"'):
         CutMix(part="bands")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="steps has a Mixup or CutMix, which mixes examples of a Loader's batch"):
+    with pytest.raises(
+        ConfigError, match="steps has a Mixup, CutMix or Remix, which mixes examples of a Loader's batch"
+    ):
         apply([CutMix()], np.zeros(9, np.float32), RATE)
     assert repr(CutMix(2, part="box")) == "CutMix(beta=2, part='box')"

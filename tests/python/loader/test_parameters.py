@@ -145,6 +145,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "dtype": Case("float16"),
         "layout": Case("time"),
         "n_frames": Case(9),
+        "audio": Case({"one": "audio", "two": ["audio", "audio"]}),
         "audio_column": Case("audio"),
         "label_column": Case("label"),
         "mmap": Case(value=True),

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 from datasets import Audio, ClassLabel, Features, List, Value
 from datasets.arrow_writer import ArrowWriter
 
@@ -127,6 +128,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
         utterance["duration"] = samples.shape[-1] / rate
     (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
     write_kaldi(folder / "kaldi", rows)
+    write_sources(folder)
     turns = [f"SPEAKER {i % 4} 1 {i / 8} 0.5 <NA> <NA> {'ab'[i % 2]} <NA> <NA>\n" for i in range(16)]
     (folder / "speech" / "turns.rttm").write_text("".join(turns))
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
@@ -139,6 +141,28 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("web", "code"):
         cache.build({"all": range(len(DOCUMENTS))}, lambda numbers: DOCUMENTS[: len(numbers)], folder / "caches" / name)
     return folder
+
+
+def write_sources(folder: Path) -> None:
+    """The tables and folders of docs/stems.md: equally long recordings of noise."""
+    tables = {
+        "librimix/train.csv": (["mixture_path", "source_1_path", "source_2_path"], 8000, 1),
+        "vctk/train.csv": (["path"], 16_000, 1),
+        "musdb/train.csv": (["drums", "bass", "other", "vocals"], 44_100, 2),
+    }
+    for name, (columns, rate, channels) in tables.items():
+        table = folder / name
+        table.parent.mkdir(exist_ok=True)
+        lines = [",".join(columns)]
+        for row in range(4):
+            lines.append(",".join(f"{table.stem}-{row}-{column}.wav" for column in columns))
+            for column in columns:
+                noise = np.random.default_rng(row).normal(0, 0.1, (rate // 2, channels))
+                soundfile.write(table.parent / f"{table.stem}-{row}-{column}.wav", noise, rate)
+        table.write_text("\n".join(lines))
+    for place in ("rooms", "noise"):
+        (folder / place).mkdir()
+        soundfile.write(folder / place / "1.wav", np.random.default_rng(1).normal(0, 0.1, 3000), 16_000)
 
 
 def write_kaldi(folder: Path, rows: list[Row]) -> None:

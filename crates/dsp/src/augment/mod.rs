@@ -160,6 +160,11 @@ pub enum Kind {
     },
     /// Mixes pairs of examples of a batch.
     Pair(Pairing),
+    /// Exchanges the waveforms of rows of a batch.
+    Remix {
+        /// The rows of a group, within which they are exchanged.
+        group: usize,
+    },
     /// Calls a function of the user.
     Call(Calling),
 }
@@ -184,6 +189,7 @@ impl Kind {
             Self::FrameRoll { .. } => "FrameRoll",
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => "Mixup",
             Self::Pair(_) => "CutMix",
+            Self::Remix { .. } => "Remix",
             Self::Call(_) => "Python",
         }
     }
@@ -208,6 +214,8 @@ impl Kind {
             Self::Dither { .. } => 15,
             Self::DropFreq { .. } => 16,
             Self::DropChunk { .. } => 17,
+            // 18: `Choice::CLASS`.
+            Self::Remix { .. } => 19,
         }
     }
 
@@ -229,8 +237,8 @@ impl Kind {
     }
 
     /// Whether it changes the waveform of a clip.
-    pub(crate) fn is_on_waveforms(&self) -> bool {
-        !(self.is_on_features() || matches!(self, Self::Speed { .. } | Self::Pair(_)))
+    pub fn is_on_waveforms(&self) -> bool {
+        !(self.is_on_features() || matches!(self, Self::Speed { .. } | Self::Pair(_) | Self::Remix { .. }))
     }
 
     /// Whether it changes spectrograms of a clip.
@@ -263,6 +271,27 @@ pub struct Step {
     pub p: f64,
     /// The group of which it is one, if only one of several steps is applied.
     pub choice: Option<Choice>,
+    /// The waveforms of a row that it changes, if not all.
+    pub only: Option<Only>,
+}
+
+/// One of the fields of waveforms of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Only {
+    /// The name of the field.
+    pub field: String,
+    /// Which of the waveforms of a row are its.
+    pub waveforms: Range<usize>,
+    /// The waveforms of a row.
+    pub of: usize,
+}
+
+impl Only {
+    /// Where these waveforms are, if those of all have so many samples.
+    fn samples(&self, all: usize) -> Range<usize> {
+        let each = all / self.of.max(1);
+        self.waveforms.start * each..(self.waveforms.end * each).min(all)
+    }
 }
 
 /// A step's part in a group, of which at most one step is applied to an example.
@@ -301,6 +330,110 @@ impl Step {
     /// Whether it is applied, by its first draw and that of its group.
     fn is_applied(&self, seed: u64, draws: &mut Draws) -> bool {
         draws.unit() < self.p && self.choice.is_none_or(|choice| choice.is_taken(seed))
+    }
+
+    /// Changes waveforms by these draws; `other` as in [`Augment::waveforms`].
+    fn change(
+        &self,
+        mut draws: Draws,
+        clips: &mut Clips<'_>,
+        scratch: &mut AugmentScratch,
+        other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let kind = &self.kind;
+        let rate = f64::from(clips.sample_rate);
+        match kind {
+            Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
+            Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
+            Kind::Polarity => scale(clips.samples, -1.0),
+            Kind::Roll { shift, wraps } => {
+                let (valid, mut again) = (clips.valid.clone(), draws);
+                let shift = rolled(draws.within(*shift), valid.len());
+                for channel in clips.channels() {
+                    roll(&mut channel[valid.clone()], shift, *wraps);
+                }
+                // The time of a row is that of all of its waveforms.
+                if self.only.is_none() {
+                    other(kind, &mut again, clips)?;
+                }
+            }
+            Kind::Noise { snr_db, slope_db, loudness } => {
+                let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
+                let level = clips.level(*loudness);
+                if level == 0.0 {
+                    return Ok(());
+                }
+                fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
+                for channel in clips.channels() {
+                    noise::gaussian(draws.bits(), &mut scratch.noise);
+                    noise::coloured(slope, rate, &mut scratch.noise);
+                    add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
+                }
+                clips.valid = 0..clips.n;
+            }
+            Kind::Dither { amount } => {
+                let (amount, valid) = (draws.within(*amount), clips.valid.clone());
+                fallible_alloc::resize(&mut scratch.noise, valid.len(), 0.0)?;
+                for channel in clips.channels() {
+                    noise::gaussian(draws.bits(), &mut scratch.noise);
+                    add(&mut channel[valid.clone()], &scratch.noise, amount);
+                }
+            }
+            Kind::DropFreq { freq, width, n } => {
+                let mut notches = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                for _ in 0..draws.whole(*n) {
+                    let freq = draws.within(*freq);
+                    // bounded: at most 32.
+                    notches.push(Biquad::notch(freq, draws.within(*width)));
+                }
+                // Half of the amplitude is left at the edges.
+                clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
+            }
+            Kind::DropChunk { length_ms, n, noise_factor } => {
+                let valid = clips.valid.clone();
+                let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms) } else { 0.0 };
+                for _ in 0..draws.whole(*n) {
+                    let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
+                    let len = len.min(valid.len());
+                    let start = valid.start + draws.below(valid.len() - len + 1);
+                    let factor = level * draws.within(*noise_factor);
+                    fallible_alloc::resize(&mut scratch.noise, len, 0.0)?;
+                    for channel in clips.channels() {
+                        let chunk = &mut channel[start..start + len];
+                        chunk.fill(0.0);
+                        if factor > 0.0 {
+                            noise::gaussian(draws.bits(), &mut scratch.noise);
+                            add(chunk, &scratch.noise, factor);
+                        }
+                    }
+                }
+            }
+            Kind::Filter { shape, freq, q, gain_db, n } => {
+                let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                for _ in 0..*n {
+                    let (freq, q) = (draws.log_within(*freq), draws.log_within(*q));
+                    // bounded: at most 64.
+                    filters.push(Biquad::new(*shape, freq, q, draws.within(*gain_db), rate));
+                }
+                clips.channels().for_each(|channel| filter::run(&filters, channel));
+            }
+            Kind::Clip { db } => {
+                let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
+                clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
+            }
+            Kind::Mix(_) | Kind::Reverb => other(kind, &mut draws, clips)?,
+            Kind::Call(Calling { function, on_features: false }) => {
+                let shape = [clips.samples.len() / clips.n.max(1), clips.n];
+                function.change(clips.samples, shape, draws.bits())?;
+            }
+            Kind::Speed { .. }
+            | Kind::SpecAugment(_)
+            | Kind::FrameRoll { .. }
+            | Kind::Pair(_)
+            | Kind::Remix { .. }
+            | Kind::Call(_) => {}
+        }
+        Ok(())
     }
 }
 
@@ -507,6 +640,19 @@ impl Augment {
         self.steps().any(|step| matches!(step.kind, Kind::Pair(_)))
     }
 
+    /// The rows of a group within which waveforms are exchanged, if a step does it.
+    pub fn remixes(&self) -> Option<usize> {
+        self.steps().find_map(|step| match step.kind {
+            Kind::Remix { group } => Some(group),
+            _ => None,
+        })
+    }
+
+    /// The draws of that step for a group whose first row has these random bits, if it is applied.
+    pub fn remixed(&self, seed: u64) -> Option<Draws> {
+        self.applied(seed).find_map(|(kind, draws)| matches!(kind, Kind::Remix { .. }).then_some(draws))
+    }
+
     /// What two examples with these random bits take of each other, step by step.
     pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
         self.steps.iter().filter_map(move |(step, key, reading)| {
@@ -533,10 +679,26 @@ impl Augment {
 
     /// The steps that are applied to an example with these random bits, each with its draws.
     fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
+        self.applied_steps(seed).map(|(step, draws)| (&step.kind, draws))
+    }
+
+    fn applied_steps(&self, seed: u64) -> impl Iterator<Item = (&Step, Draws)> {
         self.steps.iter().filter_map(move |(step, key, reading)| {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
-            step.is_applied(seed, &mut draws).then_some((&step.kind, draws))
+            step.is_applied(seed, &mut draws).then_some((step, draws))
         })
+    }
+
+    /// The same, whose steps for one field change its waveforms; `find` has these of a name, and how many a
+    /// row has.
+    #[must_use]
+    pub fn over(mut self, find: impl Fn(&str) -> Option<(Range<usize>, usize)>) -> Self {
+        for only in self.steps.iter_mut().filter_map(|(step, ..)| step.only.as_mut()) {
+            if let Some((waveforms, of)) = find(&only.field) {
+                (only.waveforms, only.of) = (waveforms, of);
+            }
+        }
+        self
     }
 
     /// The number that the first step of a class drew for a clip with these random bits; NaN if it is not
@@ -605,95 +767,16 @@ impl Augment {
         scratch: &mut AugmentScratch,
         other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
     ) -> Result<()> {
-        for (kind, mut draws) in self.applied(seed) {
-            let rate = f64::from(clips.sample_rate);
-            match kind {
-                Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
-                Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
-                Kind::Polarity => scale(clips.samples, -1.0),
-                Kind::Roll { shift, wraps } => {
-                    let (valid, mut again) = (clips.valid.clone(), draws);
-                    let shift = rolled(draws.within(*shift), valid.len());
-                    for channel in clips.channels() {
-                        roll(&mut channel[valid.clone()], shift, *wraps);
-                    }
-                    other(kind, &mut again, clips)?;
-                }
-                Kind::Noise { snr_db, slope_db, loudness } => {
-                    let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
-                    let level = clips.level(*loudness);
-                    if level == 0.0 {
-                        continue;
-                    }
-                    fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
-                    for channel in clips.channels() {
-                        noise::gaussian(draws.bits(), &mut scratch.noise);
-                        noise::coloured(slope, rate, &mut scratch.noise);
-                        add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
-                    }
-                    clips.valid = 0..clips.n;
-                }
-                Kind::Dither { amount } => {
-                    let (amount, valid) = (draws.within(*amount), clips.valid.clone());
-                    fallible_alloc::resize(&mut scratch.noise, valid.len(), 0.0)?;
-                    for channel in clips.channels() {
-                        noise::gaussian(draws.bits(), &mut scratch.noise);
-                        add(&mut channel[valid.clone()], &scratch.noise, amount);
-                    }
-                }
-                Kind::DropFreq { freq, width, n } => {
-                    let mut notches = SmallVec::<[Biquad; MOST_PARTS]>::new();
-                    for _ in 0..draws.whole(*n) {
-                        let freq = draws.within(*freq);
-                        // bounded: at most 32.
-                        notches.push(Biquad::notch(freq, draws.within(*width)));
-                    }
-                    // Half of the amplitude is left at the edges.
-                    clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
-                }
-                Kind::DropChunk { length_ms, n, noise_factor } => {
-                    let valid = clips.valid.clone();
-                    let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms) } else { 0.0 };
-                    for _ in 0..draws.whole(*n) {
-                        let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
-                        let len = len.min(valid.len());
-                        let start = valid.start + draws.below(valid.len() - len + 1);
-                        let factor = level * draws.within(*noise_factor);
-                        fallible_alloc::resize(&mut scratch.noise, len, 0.0)?;
-                        for channel in clips.channels() {
-                            let chunk = &mut channel[start..start + len];
-                            chunk.fill(0.0);
-                            if factor > 0.0 {
-                                noise::gaussian(draws.bits(), &mut scratch.noise);
-                                add(chunk, &scratch.noise, factor);
-                            }
-                        }
-                    }
-                }
-                Kind::Filter { shape, freq, q, gain_db, n } => {
-                    let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
-                    for _ in 0..*n {
-                        let (freq, q) = (draws.log_within(*freq), draws.log_within(*q));
-                        // bounded: at most 64.
-                        filters.push(Biquad::new(*shape, freq, q, draws.within(*gain_db), rate));
-                    }
-                    clips.channels().for_each(|channel| filter::run(&filters, channel));
-                }
-                Kind::Clip { db } => {
-                    let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
-                    clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
-                }
-                Kind::Mix(_) | Kind::Reverb => other(kind, &mut draws, clips)?,
-                Kind::Call(Calling { function, on_features: false }) => {
-                    let shape = [clips.samples.len() / clips.n.max(1), clips.n];
-                    function.change(clips.samples, shape, draws.bits())?;
-                }
-                Kind::Speed { .. }
-                | Kind::SpecAugment(_)
-                | Kind::FrameRoll { .. }
-                | Kind::Pair(_)
-                | Kind::Call(_) => {}
-            }
+        for (step, draws) in self.applied_steps(seed) {
+            let Some(only) = &step.only else {
+                step.change(draws, clips, scratch, other)?;
+                continue;
+            };
+            let range = only.samples(clips.samples.len());
+            let mut part = Clips { samples: &mut clips.samples[range], valid: clips.valid.clone(), ..*clips };
+            step.change(draws, &mut part, scratch, other)?;
+            let valid = part.valid;
+            clips.valid = clips.valid.start.min(valid.start)..clips.valid.end.max(valid.end);
         }
         Ok(())
     }

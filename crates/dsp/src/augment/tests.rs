@@ -18,7 +18,7 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
 }
 
 fn step(kind: Kind) -> Step {
-    Step { kind, p: 1.0, choice: None }
+    Step { kind, p: 1.0, choice: None, only: None }
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn one_step_of_a_group_is_applied() {
     let n = 6000;
     for (weights, p) in [([1.0, 1.0, 1.0], 1.0), ([1.0, 2.0, 5.0], 0.5), ([1e-9, 0.1, 1e9], 0.9)] {
         let mut choices = Choice::of_weights(0, p, &weights);
-        let mut chosen = |kind, p| Step { kind, p, choice: choices.next() };
+        let mut chosen = |kind, p| Step { kind, p, choice: choices.next(), only: None };
         // The second is applied to half of the examples for which it is chosen.
         let steps = vec![chosen(gain(20.0), 1.0), chosen(gain(40.0), 0.5), chosen(Kind::Polarity, 1.0)];
         assert_eq!(choices.next(), None);
@@ -419,7 +419,7 @@ fn one_step_of_a_group_is_applied() {
 /// A step draws in a group what it draws alone, and groups choose by themselves.
 #[test]
 fn a_group_changes_no_draw() {
-    let gain = |choice| Step { kind: Kind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice };
+    let gain = |choice| Step { kind: Kind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice, only: None };
     let groups = [0, 1].map(|group| Choice::of_weights(group, 1.0, &[1.0, 1.0]).next());
     let mut both = [0; 4];
     for seed in 0..1000 {
@@ -433,6 +433,26 @@ fn a_group_changes_no_draw() {
         both[usize::from(applied[0]) * 2 + usize::from(applied[1])] += 1;
     }
     assert!(both.iter().all(|&count| (150..350).contains(&count)), "{both:?}");
+}
+
+/// A step for one field draws what it draws for all, and leaves the others as they are.
+#[test]
+fn a_step_changes_one_field_alone() {
+    let only = Only { field: "b".to_owned(), waveforms: 0..0, of: 1 };
+    let gain = |only| Step { only, ..step(Kind::Gain { db: bounds(-20.0, 20.0) }) };
+    let places = |name: &str| (name == "b").then_some((1..3, 4));
+    for seed in 0..100 {
+        let mut alone = [1.0_f32; 2];
+        run(vec![gain(None)], seed, &mut alone);
+        let mut samples = [1.0_f32; 8];
+        let mut clips = Clips { samples: &mut samples, n: 2, valid: 0..2, sample_rate: 8000 };
+        Augment::new(vec![gain(Some(only.clone()))])
+            .over(places)
+            .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
+            .unwrap();
+        assert_eq!(samples[2..6], [alone[0]; 4]);
+        assert_eq!([&samples[..2], &samples[6..]], [&[1.0; 2][..]; 2]);
+    }
 }
 
 proptest! {

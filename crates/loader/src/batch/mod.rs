@@ -7,6 +7,7 @@ mod packed;
 mod packed_fields;
 mod padded;
 mod pairs;
+mod remix;
 mod rows;
 mod values;
 mod written;
@@ -15,5 +16,6 @@ pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, Toke
 pub use packed_fields::{Extras, PackPlan, token_fields};
 pub use padded::PadTo;
 pub use pairs::MixedPairs;
-pub use rows::{Example, RowCollate, SpareBuffers};
+pub use remix::RemixedGroups;
+pub use rows::{Example, RowCollate, RowMixing, SpareBuffers};
 pub(crate) use values::bytes_of;

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use super::{
     padded::{PadTo, padded},
     pairs::MixedPairs,
+    remix::RemixedGroups,
     values::{misfit, write, write_items, write_number, write_runs, write_sparse},
     written::Written,
 };
@@ -69,17 +70,34 @@ pub struct RowCollate {
     /// Acquired for the first row, so that no memory is held between passes.
     under_way: Option<Vec<Written>>,
     written: Vec<bool>,
-    pairs: Option<Paired>,
+    mixed: Option<MixedRows>,
     /// The rule of each field with a padded axis, by its number.
     pad_to: Vec<PadTo>,
 }
 
 /// What is mixed in a complete batch.
 #[derive(Debug)]
-struct Paired {
-    pairs: Arc<MixedPairs>,
+struct MixedRows {
+    mixing: RowMixing,
     /// The place of each row in the batch as it was drawn, and its random bits.
     rows: Vec<(usize, u64)>,
+}
+
+/// How the rows of a complete batch are mixed.
+#[derive(Debug, Clone)]
+pub enum RowMixing {
+    Pairs(Arc<MixedPairs>),
+    Groups(Arc<RemixedGroups>),
+}
+
+impl RowMixing {
+    /// The rows that are mixed with each other.
+    fn size(&self) -> usize {
+        match self {
+            Self::Pairs(_) => 2,
+            Self::Groups(groups) => groups.size(),
+        }
+    }
 }
 
 impl RowCollate {
@@ -87,7 +105,7 @@ impl RowCollate {
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
-        Self { pool, spare, under_way: None, written, pairs: None, pad_to: Vec::new() }
+        Self { pool, spare, under_way: None, written, mixed: None, pad_to: Vec::new() }
     }
 
     /// The same, whose fields with a padded axis are padded so, by their numbers; without a rule, to the
@@ -97,11 +115,11 @@ impl RowCollate {
         Self { pad_to, ..self }
     }
 
-    /// The same, that mixes pairs of rows. Its examples have one more value, their random bits.
+    /// The same, that mixes rows. Its examples have one more value, their random bits.
     #[must_use]
-    pub fn with_pairs(mut self, pairs: Option<Arc<MixedPairs>>) -> Self {
+    pub fn mixing(mut self, mixing: Option<RowMixing>) -> Self {
         // bounded: as above.
-        self.pairs = pairs.map(|pairs| Paired { pairs, rows: vec![(0, 0); self.pool.rows()] });
+        self.mixed = mixing.map(|mixing| MixedRows { mixing, rows: vec![(0, 0); self.pool.rows()] });
         self
     }
 
@@ -161,7 +179,7 @@ impl Collate for RowCollate {
 
     fn put(&mut self, BatchSlot { row, draw, .. }: BatchSlot, example: Example) -> Result<()> {
         let n_fields = self.pool.fields().len();
-        let n_values = n_fields + usize::from(self.pairs.is_some());
+        let n_values = n_fields + usize::from(self.mixed.is_some());
         if example.len() != n_values {
             let message = format!("an example has {} values, its batch has {n_fields} fields", example.len());
             return Err(Error::new(ErrorKind::Shape, message));
@@ -169,8 +187,8 @@ impl Collate for RowCollate {
         if self.under_way.is_none() {
             self.under_way = Some(self.acquire()?);
         }
-        if let (Some(paired), Some(Value::Int(bits))) = (&mut self.pairs, example.last()) {
-            paired.rows[row] = (draw, *bits as u64);
+        if let (Some(mixed), Some(Value::Int(bits))) = (&mut self.mixed, example.last()) {
+            mixed.rows[row] = (draw, *bits as u64);
         }
         let under_way = self.under_way.iter_mut().flatten();
         for ((written, value), field) in under_way.zip(example).zip(self.pool.fields().iter()) {
@@ -216,12 +234,18 @@ impl Collate for RowCollate {
     }
 
     fn complete(&mut self, rows: usize) -> Result<()> {
-        if let (Some(paired), Some(written)) = (&self.pairs, &mut self.under_way) {
-            for (row, two) in paired.rows[..rows].windows(2).enumerate() {
-                let [(slot, first), (next, second)] = [two[0], two[1]];
-                // A slot whose record is bad leaves its partner as it is.
-                if slot % 2 == 0 && next == slot + 1 {
-                    paired.pairs.mix(self.pool.fields(), written, row, [first, second]);
+        if let (Some(MixedRows { mixing, rows: drawn }), Some(written)) = (&self.mixed, &mut self.under_way) {
+            let size = mixing.size();
+            for (row, group) in drawn[..rows].windows(size.max(1)).enumerate() {
+                let (slot, first) = group[0];
+                // A slot whose record is bad leaves the others of its group as they are.
+                let is_whole = (slot..).zip(group).all(|(slot, (drawn, _))| slot == *drawn);
+                match mixing {
+                    _ if slot % size != 0 || !is_whole => {}
+                    RowMixing::Pairs(pairs) => {
+                        pairs.mix(self.pool.fields(), written, row, [first, group[1].1]);
+                    }
+                    RowMixing::Groups(groups) => groups.mix(written, row, first),
                 }
             }
         }

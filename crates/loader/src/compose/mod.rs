@@ -21,9 +21,9 @@ use crate::{
     order::{Batching, Buckets},
     sampling::{ClassCounts, LeftOut, SameClass},
     seed::mix,
-    source::{Recordings, Selection},
+    source::{Positions, Recordings, Selection},
     state::Identity,
-    tasks::{AudioPlan, AudioTask, MixSource},
+    tasks::{AudioPlan, AudioTask, MixSource, OtherRecordings},
 };
 
 /// The recordings that a step of augmentation reads.
@@ -80,6 +80,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         classes,
         mut outputs,
         backgrounds,
+        others,
         seconds,
         tokens,
         left_out,
@@ -96,8 +97,8 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         plan.batching = Batching::Cuts(buckets.clone());
         outputs = outputs.in_buckets(buckets.clone(), config.packs())?;
     }
-    let others = backgrounds.iter().filter_map(Partnering::others);
-    let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
+    let beside = backgrounds.iter().filter_map(Partnering::others).chain(others.iter().map(|other| &**other));
+    let remote = std::iter::once(&source).chain(beside).filter(|source| source.is_remote()).count();
     let order = config.settle(&mut plan, &mut audio, source.stored(n_rows))?;
     config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64)?;
     let exclude = config.exclude.rows(source.shards())?;
@@ -110,6 +111,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         outputs: &outputs,
         exclude: &exclude,
         backgrounds: &backgrounds,
+        others: &others,
         positions: &positions,
         weights: weights.as_deref(),
         lengths: lengths.filter(|_| buckets.is_some()),
@@ -135,6 +137,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         }
     });
     audio.mix_sources = mix_sources.collect();
+    let audio = reading(audio, others, &positions);
     let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
     Ok(Composed {
         config,
@@ -150,6 +153,13 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         buckets,
         n_rows,
     })
+}
+
+/// The plan with the recordings of rows besides their first.
+pub fn reading(audio: AudioPlan, others: Vec<Arc<Recordings>>, positions: &Positions) -> AudioPlan {
+    let of = |source| OtherRecordings::new(Arc::new(Selection::new(source, positions.clone())));
+    let waveforms = audio.waveforms.map(|waveforms| waveforms.reading(others.into_iter().map(of).collect()));
+    AudioPlan { waveforms, ..audio }
 }
 
 /// A hash of lengths.

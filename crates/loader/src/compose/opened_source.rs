@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{AugmentObject, Background, CropConfig, Origin, Sources},
+    config::{AugmentObject, Background, CropConfig, Origin, Sources, Waveforms},
     contract::Source,
     error::counted,
     fields::Value,
@@ -39,6 +39,8 @@ pub struct OpenedSource {
     pub outputs: Outputs,
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
+    /// The recordings of the rows besides their first, by column.
+    pub others: Vec<Arc<Recordings>>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
     /// The tokens of all rows of the source, if they bound batches.
@@ -57,17 +59,12 @@ impl OpenedSource {
         (clips, rate, least_seconds): (ClipRule, u32, f64),
     ) -> Result<Self, Error> {
         let mut options = ArrowOptions {
-            audio_column: config.audio_column.clone(),
+            audio_column: config.first_audio_column().map(str::to_owned),
             label_column: config.label_column.clone().into(),
-            mmap: config.mmap,
-            max_record_bytes: config.max_record_bytes as u64,
-            allow_paths: config.allow_paths.clone(),
-            store: config.storage_options.clone(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
             fingerprinted: Some(config.columns_that_matter()),
-            cache: config.disk_cache()?,
-            ..ArrowOptions::default()
+            ..config.payload_options()?
         };
         if config.targets.is_some() {
             options.label_column = ColumnChoice::Nothing;
@@ -88,9 +85,21 @@ impl OpenedSource {
         }
         let outputs = outputs(config, &source, positions.clone())?;
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
+        let others = other_recordings(config, &source)?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
-        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds, tokens, left_out })
+        Ok(Self {
+            source,
+            positions,
+            weights,
+            classes,
+            outputs,
+            backgrounds,
+            others,
+            seconds,
+            tokens,
+            left_out,
+        })
     }
 
     /// The class names of each target that has any.
@@ -98,6 +107,38 @@ impl OpenedSource {
         let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
         self.outputs.targets().filter_map(names).collect()
     }
+}
+
+/// Opens the recordings of the rows of `source` besides their first.
+///
+/// # Errors
+/// As [`Recordings::open`]; [`ErrorKind::Config`] for shards whose rows cannot be read one by one.
+fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Arc<Recordings>>, Error> {
+    let columns = config.audio.as_ref().map(Waveforms::columns).unwrap_or_default();
+    let open = |column: &str| {
+        let found = config.arrow_files.open(&ArrowOptions {
+            audio_column: Some(column.to_owned()),
+            label_column: ColumnChoice::Nothing,
+            ..config.payload_options()?
+        })?;
+        if found.n_rows() != source.n_rows() {
+            let message = format!(
+                "the files have {} with recordings in column {column:?}, and {} of the first column of audio",
+                counted(found.n_rows(), "row"),
+                source.n_rows()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        found.check_scattered().map_err(|error| {
+            let message = format!(
+                "column {column:?} of audio is read row by row, and the record batches are too large for that; write the \
+                 files without compression or in smaller batches"
+            );
+            Error::new(ErrorKind::Config, message).because(error)
+        })?;
+        Ok(Arc::new(found))
+    };
+    columns.into_iter().skip(1).map(open).collect()
 }
 
 /// Logs that the schema has another rate than clips whose rate was not chosen.
@@ -198,12 +239,7 @@ fn backgrounds(
         let options = ArrowOptions {
             audio_column: audio_column.clone(),
             label_column: ColumnChoice::Nothing,
-            mmap: config.mmap,
-            max_record_bytes: config.max_record_bytes as u64,
-            allow_paths: config.allow_paths.clone(),
-            store: config.storage_options.clone(),
-            cache: config.disk_cache()?,
-            ..ArrowOptions::default()
+            ..config.payload_options()?
         };
         let found = source.open(&options).map_err(|error| Error {
             message: format!("the source of {name}: {}", error.message),
@@ -276,6 +312,10 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     for target in &targets {
         check_annotations(target, source)?;
     }
+    let taken: Vec<_> = match &config.audio {
+        Some(audio) => audio.fields.iter().map(|field| &*field.name).collect(),
+        None => vec!["spectrogram", "waveform"],
+    };
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);
     let spans =
@@ -295,6 +335,7 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
         shard_starts: &source.shard_starts(),
         requested: &config.outputs,
         positions,
+        taken: &taken,
     })
 }
 

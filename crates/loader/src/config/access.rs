@@ -72,7 +72,13 @@ macro_rules! access_parameters {
         /// Which rows there are: an object of `forebay.sampling`, such as `Subset([3, 5, 17])`. They are
         /// numbered from 0; the field `index` has the row over all files. None: all.
         sampling: Sampling = None, free, elsewhere(subset, indices);
-        /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
+        /// Several recordings of a row: a dict of names of fields and columns, such as
+        /// `{"noisy": "noisy_path", "clean": "clean_path"}`, or `{"stems": ["vocals", "drums"]}`, whose field
+        /// has an axis for them after that of the batch. All are cut at the same samples; the first one named
+        /// decides where. A row has these fields instead of `spectrogram` or `waveform`. None: one recording.
+        audio: Waveforms = None, free, elsewhere(stems, audio_columns, waveforms);
+        /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
+        /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, free, elsewhere(audio_key, audio_field);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: rows have no labels.
@@ -131,6 +137,7 @@ impl AccessConfig {
             n_frames: self.n_frames,
             n_samples: self.n_samples,
             sampling: self.sampling.clone(),
+            audio: self.audio.clone(),
             audio_column: self.audio_column.clone(),
             label_column: self.label_column.clone(),
             max_record_bytes: self.max_record_bytes,

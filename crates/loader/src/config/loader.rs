@@ -174,7 +174,14 @@ macro_rules! loader_parameters {
         /// `1 + (clip_samples - 1) // hop_length`).
         n_frames: OptionalInt = None, state(n_frames), range(1, 1 << 24),
             elsewhere(num_frames, target_length, nb_max_frames);
-        /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
+        /// Several recordings of a row: a dict of names of fields and columns, such as `{"noisy":
+        /// "noisy_path", "clean": "clean_path"}`, or `{"stems": ["vocals", "drums"]}`, whose field has an
+        /// axis for them after that of the batch. All are cut at the same samples; the first one named
+        /// decides where. A batch has these fields instead of `spectrogram` or `waveform`. None: one
+        /// recording.
+        audio: Waveforms = None, state(audio), elsewhere(stems, audio_columns, waveforms);
+        /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
+        /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: batches have no labels.

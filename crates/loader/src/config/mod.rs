@@ -15,6 +15,7 @@ mod policy;
 pub(crate) mod rows;
 pub(crate) mod table;
 pub(crate) mod tokens;
+mod waveforms;
 
 pub use access::AccessConfig;
 pub use limits::CommitConfig;
@@ -29,6 +30,7 @@ pub use policy::PolicyConfig;
 pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable, nearest};
 pub use tokens::TokenConfig;
+pub use waveforms::{WaveformField, Waveforms};
 
 pub(crate) use crate::error::shown;
 use crate::{
@@ -40,12 +42,12 @@ use crate::{
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Batching, Mixture, Order, Stop, WeightStage},
     sampling::Sampling,
-    source::Subset,
+    source::{ArrowOptions, Subset},
     targets::TargetConfig,
-    tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition, Outputs},
+    tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition, Outputs, WaveformPlan},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
-        augment::{Convolver, Kind, MixTargets},
+        augment::{Convolver, Kind, MixTargets, Step},
     },
 };
 
@@ -231,6 +233,7 @@ impl LoaderConfig {
                     "augment has a Mix that mixes targets, and the clips of Views() share them; give targets=\"keep\"".to_owned(),
                 );
             }
+            problems.extend(self.waveforms_problem(step));
             if self.whole().is_some() && matches!(step.kind, Kind::Pair(_)) {
                 problems.push(format!(
                     "augment has {name}, which mixes clips of one length, and crop is Whole(); leave one of them out"
@@ -243,7 +246,11 @@ impl LoaderConfig {
                 );
             }
         }
-        let augment = augment.clone();
+        if augment.steps().filter(|step| matches!(step.kind, Kind::Remix { .. })).count() > 1 {
+            problems.push("augment has Remix twice; give one, with a larger group".to_owned());
+        }
+        let audio = self.audio.as_ref();
+        let augment = augment.clone().over(|field| audio.and_then(|audio| audio.place(field)));
         if !augment.needs_silence() || features.is_waveform() {
             return Ok(augment);
         }
@@ -256,6 +263,49 @@ impl LoaderConfig {
             );
         }
         Ok(augment.with_silence(silence.unwrap_or_default()))
+    }
+
+    /// The clips of a row, if they have an axis.
+    fn crop_views(&self) -> Option<u32> {
+        self.crop.as_ref().and_then(|object| object.rule.views())
+    }
+
+    /// The problem with a step of augmentation and the waveforms of a row, if there is one.
+    fn waveforms_problem(&self, step: &Step) -> Option<String> {
+        let name = step.kind.name();
+        match (&self.audio, &step.only, &step.kind) {
+            (None, Some(only), _) => Some(format!(
+                "augment has Only({:?}, ...), and audio= names no waveforms; give audio, or put the steps into the list",
+                only.field
+            )),
+            (Some(audio), Some(only), _) if audio.place(&only.field).is_none() => {
+                let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
+                Some(format!("augment has Only({:?}, ...), must be a name of audio: {names:?}", only.field))
+            }
+            (Some(audio), None, Kind::Mix(_) | Kind::Noise { .. }) => {
+                let first = audio.fields.first().map_or("", |field| &field.name);
+                Some(format!(
+                    "augment has {name}, which adds a sound, and audio= gives a row several waveforms; say which one, as in \
+                     Only({first:?}, [{name}(...)])"
+                ))
+            }
+            (None, _, Kind::Remix { .. }) => Some(
+                "augment has Remix, which exchanges the waveforms of rows, and audio= names none; give audio".to_owned(),
+            ),
+            (_, _, Kind::Remix { .. }) if self.whole().is_some() || self.crop_views().is_some() => Some(
+                "augment has Remix, which exchanges clips of one length, one of each row, and crop is Whole() or Views(); leave \
+                 one of them out"
+                    .to_owned(),
+            ),
+            (_, _, Kind::Remix { group }) if self.batch_size % *group as i64 != 0 => Some(format!(
+                "augment has Remix(group={group}), and batch_size is {}, which must be a multiple of it",
+                self.batch_size
+            )),
+            (Some(_), _, Kind::Pair(_)) => Some(format!(
+                "augment has {name}, which mixes rows of one waveform, and audio= gives a row several; leave one of them out"
+            )),
+            _ => None,
+        }
     }
 
     /// The columns that are read besides recordings and labels, each once.
@@ -284,6 +334,29 @@ impl LoaderConfig {
             }
         }
         names
+    }
+
+    /// The column of the recordings that decide where clips are, if one is named.
+    pub fn first_audio_column(&self) -> Option<&str> {
+        match &self.audio {
+            Some(audio) => audio.columns().first().copied(),
+            None => self.audio_column.as_deref(),
+        }
+    }
+
+    /// How recordings are read, without any other column.
+    ///
+    /// # Errors
+    /// As [`Self::disk_cache`].
+    pub fn payload_options(&self) -> Result<ArrowOptions> {
+        Ok(ArrowOptions {
+            mmap: self.mmap,
+            max_record_bytes: self.max_record_bytes as u64,
+            allow_paths: self.allow_paths.clone(),
+            store: self.storage_options.clone(),
+            cache: self.disk_cache()?,
+            ..ArrowOptions::default()
+        })
     }
 
     /// Whether the paths of rows are read: as a field, or to find annotations.
@@ -453,6 +526,15 @@ impl LoaderConfig {
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
+        if let Some(audio) = &self.audio {
+            problems.extend(audio.problems());
+            if self.audio_column.is_some() {
+                problems.push(
+                    "audio and audio_column are given; name the column in audio, or leave audio out"
+                        .to_owned(),
+                );
+            }
+        }
         let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
         if sampled.weighs() && is_windows {
             problems.push(
@@ -460,7 +542,7 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
-        let has_views = self.crop.as_ref().is_some_and(|object| object.rule.views().is_some());
+        let has_views = self.crop_views().is_some();
         let mut targets = self.targets.iter().flatten();
         if has_views && let Some(target) = targets.find(|target| target.form.is_of_clip()) {
             problems.push(format!(
@@ -504,6 +586,7 @@ impl LoaderConfig {
             crop,
             augment,
             mix_sources,
+            waveforms: self.audio.as_ref().map(Waveforms::plan),
             features,
             max_decoded_seconds,
             damage,
@@ -596,14 +679,18 @@ impl LoaderConfig {
             return Err(Error::new(ErrorKind::Config, message));
         }
         // Texts and lists are stored with their examples, and again in batches.
-        let [of_example, of_row] = outputs.most_bytes(audio);
-        let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));
+        let [of_example, of_batch_row] = outputs.most_bytes(audio);
+        let batch = batch.saturating_add(batch_rows.saturating_mul(of_batch_row));
         let example = (audio.example_bytes() as u64).saturating_add(of_example);
-        let readings = audio.augment.readings().count() as u64;
+        let others = audio.waveforms.as_ref().map_or(0, WaveformPlan::n_others);
+        let readings = (audio.augment.readings().count() + others) as u64;
         let reverberates = audio.augment.readings().any(|(_, reading)| reading.is_response);
-        let n_channels = audio.features.channels().n_kept();
+        let n_channels = audio.features.channels().n_kept() * audio.n_waveforms();
         let reverb = if reverberates { Convolver::bytes(audio.clip_samples, n_channels) } else { 0 };
-        let sizes = memory::Sizes { example, batch, rows, readings, reverb, remote };
+        // Read, joined and changed.
+        let of_row = 3 * size_of::<f32>() as u64 * audio.clip_samples as u64 * n_channels as u64;
+        let waveforms = if audio.waveforms.is_some() { of_row } else { 0 };
+        let sizes = memory::Sizes { example, batch, rows, readings, reverb, waveforms, remote };
         match self.memory_budget {
             Some(budget) => memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none()),
             None => {

@@ -55,6 +55,7 @@ pub mod kind {
     pub type StoreOptions = crate::source::StoreOptions;
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
+    pub type Waveforms = Option<crate::config::Waveforms>;
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
     pub type Crop = Option<crate::config::CropObject>;
@@ -195,6 +196,12 @@ macro_rules! kind_text {
     };
     (stub Texts) => {
         "Sequence[str] | None"
+    };
+    (docs Waveforms) => {
+        "dict of str and columns, optional"
+    };
+    (stub Waveforms) => {
+        "Mapping[str, str | Sequence[str]] | None"
     };
     (docs Ids) => {
         "dict, optional"

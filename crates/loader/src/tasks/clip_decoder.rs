@@ -5,7 +5,7 @@ use std::{ops::Range, sync::atomic::Ordering};
 use smallvec::SmallVec;
 
 use super::{
-    clip_planner::{AudioPlan, ClipPlanner, ClipRead, ClipStart, MOST_VALUES, Section, Waveform},
+    clip_planner::{AudioPlan, ClipPlace, ClipPlanner, ClipRead, ClipStart, MOST_VALUES, Section, Waveform},
     clip_rule::{ClipRule, CropDraws},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
     source::{OpenRecording, Record, WindowRun, info_of_row},
-    transform::{Channels, Crop, sums::squares},
+    transform::{Channels, Crop, sums::squares, target_len},
 };
 
 /// Cuts clips out of recordings, for one worker.
@@ -29,11 +29,9 @@ pub(super) struct ClipDecoder {
 }
 
 pub(super) struct DecodedClip<'a> {
-    pub crop: Crop,
+    pub place: ClipPlace,
     /// Those of the channels that are kept, one after the other.
     pub clips: &'a [f32],
-    /// How many times faster than at its own rate the recording is played.
-    pub speed: f64,
 }
 
 pub(super) struct RowRecording<'a> {
@@ -199,12 +197,11 @@ impl ClipDecoder {
             _ => f64::INFINITY,
         };
         let mut tried = SmallVec::<[Crop; 64]>::new();
-        let mut best: Option<(f64, Crop, f64)> = None;
+        let mut best: Option<(f64, ClipPlace)> = None;
         for draw in 0..most {
             let begin = begin.drawn(rule, view, draw);
             let read = planner.clip_read((info.sample_rate, info.n_samples), &record.values, begin)?;
             let crop = read.crop;
-            let speed = f64::from(read.played) / f64::from(info.sample_rate);
             // The same samples are as loud.
             if tried.iter().any(|known| known.samples() == crop.samples()) {
                 continue;
@@ -212,6 +209,16 @@ impl ClipDecoder {
             if draw >= certain {
                 planner.redraws().fetch_add(1, Ordering::Relaxed);
             }
+            let seed = match begin {
+                ClipStart::Rule { seed, .. } | ClipStart::Same(ClipPlace { seed, .. }) => seed,
+                ClipStart::At(_) => record.seed,
+            };
+            let place = ClipPlace {
+                crop,
+                n_samples: target_len(info.n_samples, read.played, features.sample_rate()),
+                speed: f64::from(read.played) / f64::from(info.sample_rate),
+                seed,
+            };
             self.hold(planner, record, opened, &read.span)?;
             features.channels().check(self.planes.channels())?;
             let clip_len = planner.plan().clip_len(&crop);
@@ -219,18 +226,17 @@ impl ClipDecoder {
             if most == 1 && is_ready && features.channels().n_kept() == 1 {
                 let within = self.within(&read.span);
                 let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;
-                return Ok(DecodedClip { crop, clips, speed });
+                return Ok(DecodedClip { place, clips });
             }
-            let seed = if let ClipStart::Rule { seed, .. } = begin { seed } else { record.seed };
             self.place(planner, read, is_ready, seed)?;
             if most == 1 {
-                return Ok(DecodedClip { crop, clips: &self.clip, speed });
+                return Ok(DecodedClip { place, clips: &self.clip });
             }
             let taken = self.clip.chunks_exact(clip_len.max(1)).map(|clip| squares(&clip[crop.taken()]));
             let n = crop.len * features.channels().n_kept();
             let found = taken.sum::<f64>() / n.max(1) as f64;
             if best.is_none_or(|(loudest, ..)| found > loudest) {
-                best = Some((found, crop, speed));
+                best = Some((found, place));
                 std::mem::swap(&mut self.clip, &mut self.best);
             }
             // bounded: at most 65 places, of which 64 are on the stack.
@@ -239,8 +245,8 @@ impl ClipDecoder {
                 break;
             }
         }
-        let (_, crop, speed) = best.ok_or_else(|| Error::new(ErrorKind::Config, "a clip has no place"))?;
-        Ok(DecodedClip { crop, clips: &self.best, speed })
+        let (_, place) = best.ok_or_else(|| Error::new(ErrorKind::Config, "a clip has no place"))?;
+        Ok(DecodedClip { place, clips: &self.best })
     }
 
     /// Where a span is in the decoded samples.

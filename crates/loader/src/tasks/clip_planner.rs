@@ -15,6 +15,7 @@ use super::{
     clip_rule::{ClipCrop, ClipRule, CropPosition},
     mix_source::MixSource,
     span_columns::{Grid, SpanColumns},
+    waveform_plan::WaveformPlan,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -39,6 +40,8 @@ pub struct AudioPlan {
     pub augment: Augment,
     /// The recordings of each step that reads others.
     pub mix_sources: Vec<MixSource>,
+    /// The recordings of a row, if it has several.
+    pub waveforms: Option<WaveformPlan>,
     /// The features, the target rate among them.
     pub features: Features,
     /// The maximum length of a recording in seconds.
@@ -137,17 +140,23 @@ impl AudioPlan {
         TimeGrid::new(axis, clip_samples as f64 / rate).unwrap_or_else(of_features)
     }
 
+    /// Values of the features of one waveform of an example.
     pub fn example_len(&self) -> usize {
         self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
     }
 
-    /// Bytes of an example's features, in their own buffer or in a batch.
+    /// The waveforms of a row.
+    pub fn n_waveforms(&self) -> usize {
+        self.waveforms.as_ref().map_or(1, WaveformPlan::n)
+    }
+
+    /// Bytes of an example's features, in their own buffers or in a batch.
     pub fn example_bytes(&self) -> usize {
         let len = match self.padding.longest {
             Some(samples) => self.features.shape(samples).iter().product(),
             None => self.example_len(),
         };
-        len.saturating_mul(self.features.dtype().bytes())
+        len.saturating_mul(self.features.dtype().bytes()).saturating_mul(self.n_waveforms())
     }
 }
 
@@ -164,6 +173,20 @@ pub enum ClipStart {
     },
     /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
     At(f64),
+    /// Where the clip of another recording of the row is.
+    Same(ClipPlace),
+}
+
+/// Where a clip is in its recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClipPlace {
+    pub crop: Crop,
+    /// Samples of the recording at the target rate, as it is played.
+    pub n_samples: u64,
+    /// How many times faster than at its own rate it is played.
+    pub speed: f64,
+    /// The bits by which it is padded.
+    pub seed: u64,
 }
 
 impl ClipStart {
@@ -243,6 +266,18 @@ fn longer_than_known(n: u64, most: u64, rate: u32) -> Error {
         seconds(most)
     );
     Error::new(ErrorKind::TooLarge, message)
+}
+
+/// The error about a recording that is not as long as the first one of its row.
+fn unequal(n: u64, first: u64, rate: u32) -> Error {
+    let seconds = |n: u64| n as f64 / f64::from(rate);
+    let message = format!(
+        "the recording has {:.4} s as it is played, the first of its row {:.4} s: recordings of a row must be equally \
+         long, within a sample at {rate} Hz",
+        seconds(n),
+        seconds(first)
+    );
+    Error::new(ErrorKind::Corrupt, message)
 }
 
 /// The error about a start that is not within its recording.
@@ -344,6 +379,9 @@ impl ClipPlanner {
                 played.clamp(1.0, f64::from(MAX_HZ.max(sample_rate))) as u32
             }
             ClipStart::At(_) => sample_rate,
+            ClipStart::Same(ClipPlace { speed, .. }) => {
+                (f64::from(sample_rate) * speed).round().clamp(1.0, f64::from(u32::MAX)) as u32
+            }
         };
         let n = target_len(n_samples, played, rate);
         if let (ClipStart::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
@@ -410,6 +448,13 @@ impl ClipPlanner {
                 // Nothing comes before a whole recording.
                 let pad_front = if self.plan.crop.whole().is_some() { 0 } else { found.pad_front };
                 Crop { pad_front, ..found }
+            }
+            (ClipStart::Same(ClipPlace { crop, n_samples: first, .. }), _) => {
+                if n.abs_diff(first) > 1 {
+                    return Err(unequal(n, first, rate));
+                }
+                let len = n.saturating_sub(crop.start).min(crop.len as u64) as usize; // at most `crop.len`
+                Crop { len, ..crop }
             }
         };
         let resampler = self.resampler(played, rate)?;

@@ -17,11 +17,12 @@ use smallvec::SmallVec;
 use super::{
     RECORDING_LABELS,
     clip_decoder::{ClipDecoder, DecodedClip, RowRecording},
-    clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section, Waveform},
+    clip_planner::{AudioPlan, BatchPadding, ClipPlace, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
     mixing::{MixedPartner, Mixer},
     outputs::{OutputField, Outputs, Planned, part_of},
+    waveforms::WaveformReader,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -128,20 +129,25 @@ impl AudioTask {
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
         let padding = &self.planner.plan().padding;
         let to = &padding.to;
-        let rule = |(output, field): (&OutputField, &Field)| match (output, &field.dims[..], to) {
-            (OutputField::Features, ..) => to.clone(),
-            (OutputField::Mask, ..) => PadTo::LikeFirst,
-            (OutputField::Target(target), ..) if target.time_axis() == Some(TimeAxis::FeatureFrames) => {
-                if *to == PadTo::Packed { PadTo::Packed } else { PadTo::LikeFirst }
-            }
-            // With few shapes of features there are few of tokens, too.
-            (_, &[Dim::PaddedInBatch { most, .. }, ..], PadTo::Bounds { .. }) => {
-                let budget = padding.most_tokens.as_ref().filter(|(name, _)| *name == field.name);
-                PadTo::power_of_two(most, budget.map_or(u64::MAX, |(_, most)| *most))
-            }
-            _ => PadTo::Longest,
-        };
-        let rules = self.outputs.outputs.iter().zip(pool.fields().iter()).map(rule).collect();
+        let rule =
+            |(at, (output, field)): (usize, (&OutputField, &Field))| match (output, &field.dims[..], to) {
+                (OutputField::Features, ..) if at == 0 || *to == PadTo::Packed => to.clone(),
+                (OutputField::Features | OutputField::Mask, ..) => PadTo::LikeFirst,
+                (OutputField::Target(target), ..) if target.time_axis() == Some(TimeAxis::FeatureFrames) => {
+                    if *to == PadTo::Packed {
+                        PadTo::Packed
+                    } else {
+                        PadTo::LikeFirst
+                    }
+                }
+                // With few shapes of features there are few of tokens, too.
+                (_, &[Dim::PaddedInBatch { most, .. }, ..], PadTo::Bounds { .. }) => {
+                    let budget = padding.most_tokens.as_ref().filter(|(name, _)| *name == field.name);
+                    PadTo::power_of_two(most, budget.map_or(u64::MAX, |(_, most)| *most))
+                }
+                _ => PadTo::Longest,
+            };
+        let rules = self.outputs.outputs.iter().zip(pool.fields().iter()).enumerate().map(rule).collect();
         RowCollate::new(pool, self.spare.clone()).padded_to(rules)
     }
 
@@ -170,6 +176,7 @@ impl Task for AudioTask {
             changed: Vec::new(),
             augment: AugmentScratch::default(),
             mixer: Mixer::new(&self.planner, self.outputs.targets().any(Target::follows_time)),
+            waveforms: WaveformReader::new(&self.planner),
             frames: FramesScratch::default(),
             task: self.clone(),
         }
@@ -177,9 +184,12 @@ impl Task for AudioTask {
 
     fn collate(&self, BatchSizes { size: batch_size, ahead, .. }: BatchSizes) -> RowCollate {
         let pool = self.pool.serving(batch_size, batch_slots(ahead));
-        self.collate_in(pool).with_pairs(self.outputs.pairs.clone())
+        self.collate_in(pool).mixing(self.outputs.mixing.clone())
     }
 }
+
+/// The features of an example, for each of their fields.
+type FieldValues = SmallVec<[Values; 1]>;
 
 struct RenderedClip {
     crop: Crop,
@@ -201,6 +211,8 @@ pub struct ClipMaker {
     changed: Vec<f32>,
     augment: AugmentScratch,
     mixer: Mixer,
+    /// Of rows with several recordings.
+    waveforms: Option<WaveformReader>,
     frames: FramesScratch,
     scratch: FeatureScratch,
 }
@@ -263,38 +275,55 @@ impl ClipMaker {
         record: &Record,
         opened: &RowRecording<'_>,
         begin: ClipStart,
-    ) -> Result<(Values, SmallVec<[RenderedClip; 4]>)> {
+    ) -> Result<(FieldValues, SmallVec<[RenderedClip; 4]>)> {
         let plan = self.task.planner.plan();
         let AudioPlan { features, crop: rule, augment, .. } = plan;
-        let mut values = match self.task.spare.take() {
-            Some(values) => values,
-            None => features.dtype().zeros(if rule.whole().is_some() { 0 } else { plan.example_len() })?,
-        };
         let n_clips = rule.views().unwrap_or(1);
-        let mut at = 0;
+        let mut values = FieldValues::new();
+        for (_, stacked) in plan.feature_fields() {
+            let len = if rule.whole().is_some() { 0 } else { plan.example_len() * stacked.unwrap_or(1) };
+            // bounded: by the fields.
+            values.push(match self.task.spare.take() {
+                Some(mut values) if plan.waveforms.is_some() => {
+                    // It may be that of another field.
+                    each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
+                    values
+                }
+                Some(values) => values,
+                None => features.dtype().zeros(len)?,
+            });
+        }
+        // How far each field is written.
+        let mut written = SmallVec::<[usize; 1]>::from_elem(0, values.len());
         let mut made = SmallVec::<[RenderedClip; 4]>::new();
         self.mixer.mixed.clear();
         self.mixer.response = None;
         for view in 0..n_clips {
-            let DecodedClip { crop, mut clips, speed } =
+            let DecodedClip { place, mut clips } =
                 self.decoder.cut(&self.task.planner, record, opened, (begin, view))?;
+            let ClipPlace { crop, speed, .. } = place;
             let clip_samples = plan.clip_len(&crop);
+            if let Some(waveforms) = &mut self.waveforms {
+                clips = waveforms.join(record, place, clips, clip_samples)?;
+            }
+            let len: usize = features.shape(clip_samples).iter().product();
             if rule.whole().is_some() {
-                let len = features.shape(clip_samples).iter().product();
                 if len == 0 {
                     return Err(too_short(clip_samples, features));
                 }
-                each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
+                for (values, (_, stacked)) in values.iter_mut().zip(plan.feature_fields()) {
+                    let len = len * stacked.unwrap_or(1);
+                    each!(values, values => fallible_alloc::resize(values, len, Default::default()))?;
+                }
             }
-            let len = values.len() / n_clips as usize / features.channels().n_kept();
-            let mut outs = values.as_mut();
+            let len = len / features.channels().n_kept();
             let first_mixed = self.mixer.mixed.len();
             // What fills the clip is padding only if it is silent.
             let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..clip_samples };
             let bits = match (begin, rule) {
                 (ClipStart::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
                 (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
-                (ClipStart::At(_), _) => None,
+                (ClipStart::At(_) | ClipStart::Same(_), _) => None,
             };
             if self.mixer.follows_time {
                 let at = if rule.padding().repeats() { 0..clip_samples } else { crop.taken() };
@@ -318,19 +347,25 @@ impl ClipMaker {
             }
             let is_short = rule.leaves_remainders() && !features.is_waveform();
             let used = if is_short { valid.end } else { clip_samples };
-            for clip in clips.chunks_exact(clip_samples.max(1)) {
-                let mut out = outs.part(at..at + len);
-                features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
-                if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, clip_samples)) {
-                    augment.features(bits, axis, &mut self.augment, out)?;
-                    if self.mixer.follows_time {
-                        let step = plan.time_grid(TimeAxis::FeatureFrames, clip_samples).step;
-                        let shift = augment.frames_rolled(bits, axis.n_valid) as f64 * step;
-                        let frames = [axis.first, axis.first + axis.n_valid];
-                        rolled = RolledFrames { seconds: frames.map(|frame| frame as f64 * step), shift };
+            let mut rest = clips.chunks_exact(clip_samples.max(1));
+            for ((values, at), (_, stacked)) in values.iter_mut().zip(&mut written).zip(plan.feature_fields())
+            {
+                let n = stacked.unwrap_or(1) * features.channels().n_kept();
+                for clip in rest.by_ref().take(n) {
+                    let mut outs = values.as_mut();
+                    let mut out = outs.part(*at..*at + len);
+                    features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
+                    if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, clip_samples)) {
+                        augment.features(bits, axis, &mut self.augment, out)?;
+                        if self.mixer.follows_time {
+                            let step = plan.time_grid(TimeAxis::FeatureFrames, clip_samples).step;
+                            let shift = augment.frames_rolled(bits, axis.n_valid) as f64 * step;
+                            let frames = [axis.first, axis.first + axis.n_valid];
+                            rolled = RolledFrames { seconds: frames.map(|frame| frame as f64 * step), shift };
+                        }
                     }
+                    *at += len;
                 }
-                at += len;
             }
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();
@@ -345,12 +380,12 @@ impl ClipMaker {
         &mut self,
         record: &Record,
         row_start: f64,
-        values: Values,
+        values: FieldValues,
         made: &[RenderedClip],
     ) -> Result<Example> {
         let plan = self.task.planner.plan();
         let AudioPlan { features, crop: rule, .. } = plan;
-        let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
+        let Planned { outputs, group_starts, positions, mixing } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
         let clip = plan.about(&made[0].crop, row_start, made[0].speed);
@@ -359,7 +394,7 @@ impl ClipMaker {
             Some(_) => Value::List(made.iter().map(of).collect()),
             None => of(&made[0]),
         };
-        let mut values = Some(values);
+        let mut values = values.into_iter();
         let row = |part: usize| match part.checked_sub(1).and_then(|at| self.mixer.mixed.get(at)) {
             Some(MixedPartner { values, clip, .. }) => (values, *clip),
             None => (&record.values, clip),
@@ -378,7 +413,7 @@ impl ClipMaker {
         let mut frames = std::mem::take(&mut self.frames);
         let value = |output: &OutputField| {
             Ok(match output {
-                OutputField::Features => values.take().map_or(Value::Null, Value::Array),
+                OutputField::Features => values.next().map_or(Value::Null, Value::Array),
                 OutputField::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
                 OutputField::Target(target) if target.follows_time() => {
                     target.value_in_time(&times_of(target), &mut frames)?
@@ -437,7 +472,7 @@ impl ClipMaker {
             };
             example[at] = Value::Int(n as i64);
         }
-        if pairs.is_some() {
+        if mixing.is_some() {
             example.push(Value::Int(made[0].bits.unwrap_or_default() as i64));
         }
         Ok(example)

@@ -8,53 +8,19 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
+use super::pool::{ReadPartner, RecordingPool, pool_of};
 use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
-    contract::ReadRecords,
-    engine::located,
     error::Place,
     sampling::SameClass,
     seed::below,
-    source::{Positions, RawRecord, ReadRecordings, ReadRequest, RecordingSource},
+    source::{Positions, RecordingSource},
     transform::augment::Reading,
 };
 
 /// The most partners that are listed as bad.
 const LISTED: usize = 10_000;
-
-/// Reads partners, for one thread.
-pub(super) trait ReadPartner: Send {
-    fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord>;
-}
-
-impl<R: ReadRecordings> ReadPartner for R {
-    fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord> {
-        ReadRecords::read(self, at, 1, request)
-    }
-}
-
-trait MixPool: Send + Sync {
-    fn reader(&self) -> Box<dyn ReadPartner>;
-    fn place(&self, at: u64) -> Place;
-    fn located(&self, error: Error, at: u64) -> Error;
-}
-
-struct PoolOf<S>(Arc<S>);
-
-impl<S: RecordingSource> MixPool for PoolOf<S> {
-    fn reader(&self) -> Box<dyn ReadPartner> {
-        Box::new(self.0.reader())
-    }
-
-    fn place(&self, at: u64) -> Place {
-        self.0.place(at)
-    }
-
-    fn located(&self, error: Error, at: u64) -> Error {
-        located(error, &*self.0, at)
-    }
-}
 
 /// Partners that could not be decoded, by position.
 type Failures = Mutex<BTreeMap<u64, Error>>;
@@ -62,7 +28,7 @@ type Failures = Mutex<BTreeMap<u64, Error>>;
 /// The source of the partners of a step; shared by workers.
 #[derive(Clone)]
 pub struct MixSource {
-    pool: Arc<dyn MixPool>,
+    pool: Arc<dyn RecordingPool>,
     /// The first position of each source among them, and the number of all.
     starts: Arc<[u64]>,
     /// Positions that are never read, ascending.
@@ -86,7 +52,7 @@ impl MixSource {
     pub fn new<S: RecordingSource>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
         exclude.sort_unstable();
         Self {
-            pool: Arc::new(PoolOf(source)),
+            pool: pool_of(source),
             starts,
             exclude: exclude.into(),
             own: None,

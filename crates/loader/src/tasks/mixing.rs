@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::{
     clip_decoder::{ClipDecoder, DecodedClip},
-    clip_planner::{AudioPlan, ClipPlanner, ClipStart},
+    clip_planner::{AudioPlan, ClipPlace, ClipPlanner, ClipStart},
     clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
     mix_source::MixSource,
@@ -20,7 +20,7 @@ use crate::{
     seed::below,
     source::Record,
     targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
-    tasks::mix_source::ReadPartner,
+    tasks::pool::ReadPartner,
     transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
 };
 
@@ -116,7 +116,7 @@ impl Mixer {
 
     fn reverberate(&mut self, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
         let Some(maker) = self.makers.get_mut(draws.reading()) else { return Ok(()) };
-        let Some((at, ..)) = maker.next(own, draws, clips.n)? else { return Ok(()) };
+        let Some((at, ..)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else { return Ok(()) };
         if draws.number() == 0 {
             self.response = Some(at);
         }
@@ -130,7 +130,9 @@ impl Mixer {
         let n = 1 + below(draws.bits(), mixing.most as u64);
         for _ in 0..n {
             let amount = mixing.level.draw(draws);
-            let Some((at, clip, mut values)) = maker.next(own, draws, clips.n)? else { continue };
+            let Some((at, clip, mut values)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else {
+                continue;
+            };
             if !amount.mix(clips, level, &maker.partner) {
                 continue;
             }
@@ -213,12 +215,18 @@ fn candidate(
 }
 
 impl Maker {
-    /// Reads a partner or response; returns its position, its place and its columns.
-    fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, ClipSeconds, Row)>> {
+    /// Reads a partner or response for clips of so many samples, and of so many of all channels; returns its
+    /// position, its place and its columns.
+    fn next(
+        &mut self,
+        own: u64,
+        draws: &mut Draws,
+        shape: (usize, usize),
+    ) -> Result<Option<(u64, ClipSeconds, Row)>> {
         for _ in 0..ATTEMPTS {
             let (at, [place, phase]) = candidate(&self.mix_sources, self.reading, own, draws);
             let Some(at) = at else { continue };
-            match self.read(at, place, phase, n) {
+            match self.read(at, place, phase, shape) {
                 Ok(Some((clip, values))) => return Ok(Some((at, clip, values))),
                 Ok(None) => {}
                 Err(error) if error.kind.is_record() => self.mix_sources.report(self.reading, at, error),
@@ -229,8 +237,14 @@ impl Maker {
     }
 
     /// Reads the clip of a partner; a short one is repeated, from a random sample on. Zeros follow a short
-    /// response. `None` if it has no samples.
-    fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(ClipSeconds, Row)>> {
+    /// response. Several waveforms of a row get the same one each. `None` if it has no samples.
+    fn read(
+        &mut self,
+        at: u64,
+        place: u64,
+        phase: u64,
+        (n, len): (usize, usize),
+    ) -> Result<Option<(ClipSeconds, Row)>> {
         self.planner.set_clip_samples(n);
         if let Some(mono) = &mut self.mono {
             mono.set_clip_samples(n);
@@ -241,11 +255,11 @@ impl Maker {
         let opened = self.decoder.open(&self.planner, &record)?;
         let row_start = opened.row_start();
         let planner = self.mono.as_ref().filter(|_| opened.info.channels == 1).unwrap_or(&self.planner);
-        let DecodedClip { crop, clips, speed } = self.decoder.cut(planner, &record, &opened, (begin, 0))?;
+        let DecodedClip { place: ClipPlace { crop, speed, .. }, clips } =
+            self.decoder.cut(planner, &record, &opened, (begin, 0))?;
         if crop.len == 0 {
             return Ok(None);
         }
-        let len = n.saturating_mul(self.planner.plan().features.channels().n_kept());
         fallible_alloc::resize(&mut self.partner, len, 0.0)?;
         let from = if crop.len < n { below(phase, crop.len as u64) as usize } else { 0 };
         for (out, clip) in self.partner.chunks_exact_mut(n).zip(clips.chunks_exact(n).cycle()) {

@@ -11,8 +11,11 @@ mod documents;
 mod mix_source;
 mod mixing;
 mod outputs;
+mod pool;
 mod span_columns;
 mod tokens;
+mod waveform_plan;
+mod waveforms;
 
 use crate::contract::TaskLabels;
 
@@ -39,3 +42,4 @@ pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};
+pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

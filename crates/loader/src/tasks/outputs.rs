@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{clip_planner::AudioPlan, span_columns::SpanColumns};
 use crate::{
     Error, ErrorKind, Result,
-    batch::MixedPairs,
+    batch::{MixedPairs, RemixedGroups, RowMixing},
     fields::{ColumnPool, DataType, Dim, Field, SharedPool},
     order::Buckets,
     source::{Positions, columns::MOST_PATH_BYTES},
@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// The field of the features.
-fn features_field(plan: &AudioPlan) -> Field {
+/// A field of features, those of one waveform or of several that are stacked.
+fn features_field(plan: &AudioPlan, name: &str, stacked: Option<usize>) -> Field {
     let padded = plan.padded_axis();
     let dim = |(axis, &n): (usize, &usize)| match padded == Some(axis) {
         true => {
@@ -27,11 +27,23 @@ fn features_field(plan: &AudioPlan) -> Field {
         }
         false => Dim::Fixed(n as u64),
     };
-    let dims = plan.shape().iter().enumerate().map(dim).collect();
-    let field = Field::new(plan.features.name(), plan.features.dtype().into(), dims);
+    let views = plan.crop.views().map(u64::from);
+    let before = views.into_iter().chain(stacked.map(|n| n as u64)).map(Dim::Fixed);
+    let dims = before.chain(plan.clip_shape().iter().enumerate().map(dim)).collect();
+    let field = Field::new(name, plan.features.dtype().into(), dims);
     match &plan.padding.fill {
-        Some(fill) => Field { fill: fill.clone(), ..field },
+        // bounded: 64 recordings of a row, one place of the features of each.
+        Some(fill) => Field { fill: fill.repeat(stacked.unwrap_or(1)).into(), ..field },
         None => field,
+    }
+}
+
+impl AudioPlan {
+    /// The names of the fields of features, each with the length of its axis of waveforms, if it has one.
+    pub fn feature_fields(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
+        let one = self.waveforms.is_none().then(|| (self.features.name(), None));
+        let several = self.waveforms.iter().flat_map(|waveforms| &waveforms.fields);
+        one.into_iter().chain(several.map(|field| (&*field.name, field.stacked)))
     }
 }
 
@@ -147,6 +159,8 @@ pub struct OutputInputs<'a> {
     pub pairs: bool,
     /// The field that tells the length of each row's features, of whole recordings.
     pub lengths: Option<&'static str>,
+    /// The names of the fields of features.
+    pub taken: &'a [&'a str],
 }
 
 impl Outputs {
@@ -168,6 +182,7 @@ impl Outputs {
             views,
             pairs,
             lengths,
+            taken,
         } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
@@ -237,7 +252,7 @@ impl Outputs {
             fields.extend(output.map(|output| (output, field)));
         }
         let made = Self { fields, group_starts: group_starts.into(), positions, spans };
-        made.check_names(&["spectrogram", "waveform"])?;
+        made.check_names(taken)?;
         Ok(made)
     }
 
@@ -332,9 +347,9 @@ impl Outputs {
         Ok(())
     }
 
-    /// The fields, with that of the features from the plan.
+    /// The fields, with those of the features, which come first, from the plan.
     pub fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
-        let features = features_field(plan);
+        let features = features_field(plan, plan.features.name(), None);
         let axis = features.padded_axis().map(|axis| features.dims[axis]);
         let field = |(output, field): &(OutputField, Field)| match (output, axis) {
             (OutputField::Mask, Some(axis)) => Field { dims: vec![axis], ..field.clone() },
@@ -345,19 +360,26 @@ impl Outputs {
             }
             _ => field.clone(),
         };
-        let others = self.fields.iter().map(field).collect::<Vec<_>>();
-        [features].into_iter().chain(others).collect()
+        let others = self.fields.iter().map(field);
+        plan.feature_fields()
+            .map(|(name, stacked)| features_field(plan, name, stacked))
+            .chain(others)
+            .collect()
     }
 
     /// The values that examples have, and the memory of batches.
     pub(super) fn planned(self, plan: &AudioPlan) -> (Arc<Planned>, Arc<SharedPool>) {
         let pool = SharedPool::new(self.fields(plan));
-        let pairs = plan.augment.pairs_examples().then(|| Arc::new(self.pairs(plan)));
+        let pairs = plan.augment.pairs_examples().then(|| RowMixing::Pairs(Arc::new(self.pairs(plan))));
+        let groups = plan.augment.remixes().map(|_| {
+            let parts = plan.feature_fields().map(|(_, stacked)| stacked.unwrap_or(1)).collect();
+            RowMixing::Groups(Arc::new(RemixedGroups { augment: plan.augment.clone(), parts }))
+        });
+        let mixing = pairs.or(groups);
         let others = self.fields.into_iter().map(|(output, _)| output);
-        let outputs = [OutputField::Features].into_iter().chain(others);
-        let outputs = outputs.collect();
+        let outputs = plan.feature_fields().map(|_| OutputField::Features).chain(others).collect();
         let Self { group_starts, positions, .. } = self;
-        (Arc::new(Planned { outputs, group_starts, positions, pairs }), Arc::new(pool))
+        (Arc::new(Planned { outputs, group_starts, positions, mixing }), Arc::new(pool))
     }
 
     /// What is mixed in a batch of these fields, which follow the features.
@@ -392,7 +414,7 @@ pub(super) struct Planned {
     pub outputs: Vec<OutputField>,
     pub group_starts: Arc<[u64]>,
     pub positions: Positions,
-    pub pairs: Option<Arc<MixedPairs>>,
+    pub mixing: Option<RowMixing>,
 }
 
 impl Planned {

@@ -190,7 +190,9 @@ impl TableBuilder {
         }
         if self.files.is_empty() {
             let message = match request.chosen {
-                Some(chosen) => format!("no member of the archive ends in .{chosen}, as path_column says"),
+                Some(chosen) => {
+                    format!("no member of the archive ends in .{chosen}, the column of recordings")
+                }
                 None => "no member of the archive is a recording".to_owned(),
             };
             return Err(Error::new(ErrorKind::Format, message));

@@ -96,7 +96,7 @@ impl TableBuilder {
         self.lines = Some(LineNumbers::default());
         // A named label may be in some lines alone.
         let label = asked.label.name().map_or(asked.label, |_| &ColumnChoice::Usual);
-        let first = TableRequest { label, others: &[] };
+        let first = TableRequest { label, others: &[], ..*asked };
         let (mut chosen, mut inference): (Option<(Vec<String>, Roles)>, _) =
             (None, SchemaInference::default());
         let mut known = HashSet::new();

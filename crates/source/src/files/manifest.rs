@@ -216,6 +216,8 @@ pub(super) struct Roles {
 /// What is read of a table.
 #[derive(Debug, Clone)]
 pub(super) struct TableRequest<'a> {
+    /// The column of paths, if the loader names it and not the manifest.
+    pub recordings: Option<&'a str>,
     /// As in [`ArrowOptions`](crate::ArrowOptions).
     pub label: &'a ColumnChoice,
     pub others: &'a [String],
@@ -255,6 +257,7 @@ impl Roles {
         let plains: Vec<String> = names.iter().map(|name| plain(name)).collect();
         let usual = |name: &str| plains.iter().position(|known| known == name);
         let path = match &manifest.path_column {
+            Some(name) if asked.recordings.is_some() => Some(named("the column of recordings", name)?),
             Some(name) => Some(named("path_column", name)?),
             None => PATHS.iter().find_map(|name| usual(name)),
         };
@@ -355,7 +358,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut manifest = Manifest::of("a.csv");
         change(&mut manifest);
-        let asked = TableRequest { label: &ColumnChoice::Usual, others: &[] };
+        let asked = TableRequest { recordings: None, label: &ColumnChoice::Usual, others: &[] };
         Roles::choose(&names, &manifest, &asked, false)
     }
 

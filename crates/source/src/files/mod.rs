@@ -98,14 +98,12 @@ impl FilesSource {
         if options.mmap {
             return refused("mmap=True maps Arrow shards, but these are recordings in files; use mmap=False");
         }
-        if options.audio_column.is_some() {
-            return refused(
-                "audio_column is the column of recordings in shards; the column of paths in a table is named with \
-                 forebay.Manifest(..., path_column=)",
-            );
-        }
         let (storage, traffic) = CountedStorage::over(storage);
-        let asked = TableRequest { label: &options.label_column, others: &options.columns };
+        let asked = TableRequest {
+            recordings: options.audio_column.as_deref(),
+            label: &options.label_column,
+            others: &options.columns,
+        };
         let mut tables = parallel::each("forebay-index", plans, options.threads, |plan| {
             Table::open(plan, &storage, &asked)
         })?;

@@ -68,6 +68,9 @@ impl Table {
         asked: &TableRequest<'_>,
     ) -> Result<Self> {
         let path: Arc<Path> = manifest.path().into();
+        let named = asked.recordings.map(|column| named_by_loader(manifest, column)).transpose();
+        let named = named.map_err(|error| error.in_shard(&path))?;
+        let manifest = named.as_ref().unwrap_or(manifest);
         let folder = match &manifest.rows {
             RowSource::File(path) => path.parent().unwrap_or(Path::new("")),
             RowSource::Given(_) => Path::new(""),
@@ -123,6 +126,9 @@ impl Table {
             classes.push(above.unwrap_or_default().as_encoded_bytes())?;
         }
         let is_class = |name: &str| all_below && name == "label";
+        if let Some(name) = asked.recordings {
+            return Err(no_columns(folder, "a column of recordings", name));
+        }
         if let Some(name) = asked.label.name().filter(|name| !is_class(name)) {
             return Err(no_columns(folder, "label_column", name));
         }
@@ -149,6 +155,9 @@ impl Table {
             builder.add(None, Some(file.as_os_str().as_encoded_bytes()), None, None)?;
         }
         let first = files.first().map_or(Path::new(""), PathBuf::as_path);
+        if let Some(name) = asked.recordings {
+            return Err(no_columns(first, "a column of recordings", name));
+        }
         if let Some(name) = asked.label.name() {
             return Err(no_columns(first, "label_column", name));
         }
@@ -162,6 +171,20 @@ impl Table {
         table.is_trusted = true;
         Ok(table)
     }
+}
+
+/// The manifest with the column of paths that a loader names.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if the manifest names one, too.
+fn named_by_loader(manifest: &Manifest, column: &str) -> Result<Manifest> {
+    if let Some(named) = &manifest.path_column {
+        let message = format!(
+            "the loader takes recordings from column {column:?}, and path_column of the Manifest is {named:?}; leave path_column out"
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(Manifest { path_column: Some(column.to_owned()), ..manifest.clone() })
 }
 
 /// Whether a path is that of tar archives.

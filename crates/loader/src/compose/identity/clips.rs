@@ -27,6 +27,8 @@ pub struct ClipIdentity<'a> {
     pub exclude: &'a [u64],
     /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
+    /// The recordings of rows besides their first.
+    pub others: &'a [Arc<Recordings>],
     pub positions: &'a Positions,
     /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,
@@ -167,6 +169,23 @@ impl ClipIdentity<'_> {
                 Value::Array(each.collect())
             }
         })
+    }
+
+    /// The fields by the numbers of their recordings, and these; not the names of the columns.
+    fn audio(&self) -> Option<Value> {
+        let audio = self.config.audio.as_ref()?;
+        let columns = audio.columns();
+        let number = |sought: &String| columns.iter().position(|column| column == sought);
+        let fields: Vec<_> = audio
+            .fields
+            .iter()
+            .map(|field| {
+                let recordings: Vec<_> = field.columns.iter().map(number).collect();
+                json!([field.name, recordings, field.is_stacked])
+            })
+            .collect();
+        let others: Vec<_> = self.others.iter().map(|source| hex(source.fingerprint())).collect();
+        Some(json!({"fields": fields, "others": others}))
     }
 
     fn crop(&self) -> Option<Value> {

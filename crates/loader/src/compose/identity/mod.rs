@@ -58,7 +58,10 @@ pub fn hex(number: u64) -> Value {
     json!(format!("{number:016x}"))
 }
 
-/// The descriptions of the steps of a `OneOf` of augmentation, if this describes one.
+/// The descriptions of the steps of a group of augmentation, a `OneOf` or an `Only`, if this describes one.
 pub fn members(description: &Value) -> Option<&Vec<Value>> {
-    (description["type"] == "OneOf").then(|| description["steps"].as_array())?
+    ["OneOf", "Only"]
+        .iter()
+        .any(|name| description["type"] == *name)
+        .then(|| description["steps"].as_array())?
 }

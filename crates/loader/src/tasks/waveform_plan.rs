@@ -1,0 +1,75 @@
+//! [`WaveformPlan`]: the recordings of a row, if it has several, and the fields that they become. Source:
+//! own.
+
+use std::{fmt, sync::Arc};
+
+use super::pool::{RecordingPool, pool_of};
+use crate::source::RecordingSource;
+
+/// A field of waveforms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedField {
+    pub name: String,
+    /// The length of its axis of recordings, if it has one.
+    pub stacked: Option<usize>,
+}
+
+impl PlannedField {
+    /// The number of its recordings.
+    pub fn n(&self) -> usize {
+        self.stacked.unwrap_or(1)
+    }
+}
+
+/// The recordings of a row, and the fields that they become.
+#[derive(Debug, Clone)]
+pub struct WaveformPlan {
+    pub fields: Vec<PlannedField>,
+    /// The number of the recording, among those that are read, of each waveform in the order of the fields.
+    pub(super) recordings: Vec<usize>,
+    /// Columns of the recordings that are read.
+    pub(super) columns: Vec<String>,
+    /// Those besides the first; empty until the files are open.
+    pub(super) others: Vec<OtherRecordings>,
+}
+
+/// The recordings of one column, in the rows of the loader.
+#[derive(Clone)]
+pub struct OtherRecordings(pub(super) Arc<dyn RecordingPool>);
+
+impl fmt::Debug for OtherRecordings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OtherRecordings").finish_non_exhaustive()
+    }
+}
+
+impl OtherRecordings {
+    /// The rows of a source at the positions of the loader's own.
+    pub fn new<S: RecordingSource>(source: Arc<S>) -> Self {
+        Self(pool_of(source))
+    }
+}
+
+impl WaveformPlan {
+    /// Of these columns, before the files are open; `recordings` has the number of the column of each
+    /// waveform.
+    pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, columns: Vec<String>) -> Self {
+        Self { fields, recordings, columns, others: Vec::new() }
+    }
+
+    /// The same with the recordings of the columns besides the first, in their order.
+    #[must_use]
+    pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// The waveforms of a row, those of stacked fields too.
+    pub fn n(&self) -> usize {
+        self.recordings.len()
+    }
+
+    /// The recordings of a row that are read besides the first.
+    pub fn n_others(&self) -> usize {
+        self.columns.len().saturating_sub(1)
+    }
+}

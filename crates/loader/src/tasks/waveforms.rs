@@ -1,0 +1,103 @@
+//! [`WaveformReader`] reads the recordings of a row besides the first, for one worker.
+//!
+//! The first recording decides where the clip is and how fast it is played; the others are cut at the same
+//! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one
+//! after the other, as channels do: a step of augmentation draws once for all of them, and its gain is that
+//! of all. So the sum of the parts stays their mixture. Source: own.
+
+use std::fmt;
+
+use super::{
+    clip_decoder::{ClipDecoder, DecodedClip},
+    clip_planner::{ClipPlace, ClipPlanner, ClipStart},
+    clip_request::{ClipRequest, Take},
+    pool::ReadPartner,
+    waveform_plan::{OtherRecordings, WaveformPlan},
+};
+use crate::{Error, Result, fallible_alloc, source::Record};
+
+/// Reads the waveforms of rows, for one worker.
+#[derive(Debug)]
+pub struct WaveformReader {
+    others: Vec<Other>,
+    /// As in [`WaveformPlan`].
+    recordings: Vec<usize>,
+    columns: Vec<String>,
+    /// The clip of each of the others.
+    read: Vec<Vec<f32>>,
+    /// All waveforms of the row, one after the other.
+    joined: Vec<f32>,
+}
+
+struct Other {
+    reader: Box<dyn ReadPartner>,
+    decoder: ClipDecoder,
+    planner: ClipPlanner,
+}
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Other").field("planner", &self.planner).finish_non_exhaustive()
+    }
+}
+
+impl WaveformReader {
+    /// For the places of these clips; `None` if a row has one recording.
+    pub fn new(planner: &ClipPlanner) -> Option<Self> {
+        let WaveformPlan { recordings, columns, others, .. } = planner.plan().waveforms.as_ref()?;
+        let other = |OtherRecordings(pool): &OtherRecordings| Other {
+            reader: pool.reader(),
+            decoder: ClipDecoder::default(),
+            planner: planner.clone(),
+        };
+        Some(Self {
+            others: others.iter().map(other).collect(),
+            recordings: recordings.clone(),
+            columns: columns.clone(),
+            // bounded: as many as are named.
+            read: vec![Vec::new(); others.len()],
+            joined: Vec::new(),
+        })
+    }
+
+    /// The waveforms of a row one after the other, of which `first` is that of the first recording: each of
+    /// as many channels of `n` samples.
+    ///
+    /// # Errors
+    /// As of the first recording, with the name of the column.
+    pub fn join(&mut self, record: &Record, place: ClipPlace, first: &[f32], n: usize) -> Result<&[f32]> {
+        let named = |column: &str, error: Error| Error {
+            message: format!("column {column:?}: {}", error.message),
+            ..error
+        };
+        let others = self.others.iter_mut().zip(&mut self.read).zip(self.columns.iter().skip(1));
+        for ((other, out), column) in others {
+            fallible_alloc::resize(out, first.len(), 0.0)?;
+            other.read(record, place, out, n).map_err(|error| named(column, error))?;
+        }
+        fallible_alloc::resize(&mut self.joined, first.len() * self.recordings.len(), 0.0)?;
+        let places = self.joined.chunks_exact_mut(first.len().max(1));
+        for (&number, out) in self.recordings.iter().zip(places) {
+            out.copy_from_slice(number.checked_sub(1).map_or(first, |number| &self.read[number]));
+        }
+        Ok(&self.joined)
+    }
+}
+
+impl Other {
+    /// Reads the clip of a row at that place.
+    fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<()> {
+        let begin = ClipStart::Same(place);
+        let read = self.reader.read(record.index, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
+        let record: Record = read.numbered(record.index, record.seed, 0);
+        let opened = self.decoder.open(&self.planner, &record)?;
+        let DecodedClip { place, clips } = self.decoder.cut(&self.planner, &record, &opened, (begin, 0))?;
+        // A whole recording may have a sample less than the first.
+        let len = self.planner.plan().clip_len(&place.crop).min(n);
+        for (out, clip) in out.chunks_exact_mut(n.max(1)).zip(clips.chunks_exact(len.max(1))) {
+            out[..len].copy_from_slice(&clip[..len]);
+            out[len..].fill(0.0);
+        }
+        Ok(())
+    }
+}
