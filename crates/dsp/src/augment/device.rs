@@ -79,7 +79,7 @@ impl Augment {
     }
 
     fn features_numbers(&self, Drawing { bits: seed, axis }: Drawing, mut row: &mut [f64]) {
-        write(&mut row, 1, [axis.first..axis.n_valid]);
+        write(&mut row, 1, [[axis.first, axis.n_valid]]);
         for (step, key, reading) in self.steps.iter().filter(|(step, ..)| step.kind.is_on_features()) {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
             let is_applied = step.is_applied(seed, &mut draws);
@@ -89,15 +89,15 @@ impl Augment {
                     let drawn = masks.draw(&mut draws, axis);
                     let DrawnMasks { bands, frames, over } =
                         if is_applied { drawn } else { Default::default() };
-                    write(&mut row, 1, [from..to]);
-                    write(&mut row, 1, [over]);
-                    write(&mut row, masks.n_freq, bands);
-                    write(&mut row, masks.n_time, frames);
+                    write(&mut row, 1, [[from, to]]);
+                    write(&mut row, 1, [ends(over)]);
+                    write(&mut row, masks.n_freq, bands.into_iter().map(ends));
+                    write(&mut row, masks.n_time, frames.into_iter().map(ends));
                 }
                 Kind::FrameRoll { shift } => {
                     let shift = if is_applied { rolled(draws.within(*shift), axis.n_valid) } else { 0 };
                     let shift = shift.rem_euclid(axis.n_valid.max(1) as i64) as usize;
-                    write(&mut row, 1, [0..shift]);
+                    write(&mut row, 1, [[0, shift]]);
                 }
                 _ => {}
             }
@@ -105,11 +105,15 @@ impl Augment {
     }
 }
 
-/// Writes the starts and ends of ranges to the front of `row`, and goes on behind `room` ranges.
-fn write(row: &mut &mut [f64], room: usize, ranges: impl IntoIterator<Item = Range<usize>>) {
+fn ends(range: Range<usize>) -> [usize; 2] {
+    [range.start, range.end]
+}
+
+/// Writes pairs to the front of `row`, and goes on behind `room` of them.
+fn write(row: &mut &mut [f64], room: usize, pairs: impl IntoIterator<Item = [usize; 2]>) {
     let (places, rest) = std::mem::take(row).split_at_mut(2 * room);
-    for (place, range) in places.chunks_exact_mut(2).zip(ranges) {
-        (place[0], place[1]) = (range.start as f64, range.end as f64);
+    for (place, pair) in places.chunks_exact_mut(2).zip(pairs) {
+        place.copy_from_slice(&pair.map(|number| number as f64));
     }
     *row = rest;
 }
