@@ -15,9 +15,9 @@ from forebay.features import Waveform
 __all__ = ["checked", "lines", "measured"]
 
 WARM = 3
-"""Batches of a split before it is measured."""
-REPEATS = 10
-"""How often the features of a batch are computed on the device, to measure them alone."""
+"""The most batches of a split before it is measured."""
+REPEATS = 20
+"""How often the features of a batch are computed on the device, at most, to measure them alone."""
 
 
 def checked(device: str) -> str:
@@ -60,9 +60,12 @@ def measured(source: Any, given: Mapping[str, Any], front_end: Any, device: str,
 
             first = next(batches)
             if where == "device":
-                device_ms = 1000 * _alone(lambda batch=first: features(batch), device)
+                device_ms = 1000 * _alone(lambda batch=first: features(batch), device, seconds)
+            begin = time.perf_counter()
             for batch in itertools.islice(batches, WARM):
                 features(batch)
+                if time.perf_counter() - begin > seconds:
+                    break
             _synchronize(device)
             n, begin = 0, time.perf_counter()
             for batch in batches:
@@ -82,15 +85,18 @@ def measured(source: Any, given: Mapping[str, Any], front_end: Any, device: str,
     return {"device": device, "name": name, "splits": splits, "features_ms": device_ms, "faster": fastest["features"]}
 
 
-def _alone(function: Any, device: str) -> float:
-    """Seconds of a call on the device."""
-    function()
-    _synchronize(device)
-    begin = time.perf_counter()
-    for _ in range(REPEATS):
-        function()
-    _synchronize(device)
-    return (time.perf_counter() - begin) / REPEATS
+def _alone(function: Any, device: str, seconds: float) -> float:
+    """Seconds of a call on the device, over as many calls as take about `seconds`."""
+
+    def timed(n: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(n):
+            function()
+        _synchronize(device)
+        return (time.perf_counter() - begin) / n
+
+    timed(1)  # makes plans and kernels
+    return timed(max(1, min(REPEATS, int(seconds / max(timed(1), 1e-6)))))
 
 
 def _synchronize(device: str) -> None:

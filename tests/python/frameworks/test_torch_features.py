@@ -35,6 +35,14 @@ def test_presets_on_golden_clips() -> None:
     device_features.check("torch", in_torch)
 
 
+def test_every_preset_is_compared() -> None:
+    """The golden clips have all but the one that is the waveform itself."""
+    others = features.presets().keys() - device_features.clips("presets").keys()
+    assert others == {"birdnet"}
+    x = noise(3, 48_000)
+    assert np.array_equal(Features("birdnet")(x).numpy(), features.preset("birdnet")(x.numpy()))
+
+
 NAMES = ["birdset", "birdmae", "perch", "nemo", "whisper", "wav2vec2"]
 """Presets with each kind of step."""
 
@@ -95,6 +103,36 @@ def test_padding_has_its_value(folder: Path) -> None:
     found = Features("icefall", pad_value=-1.5)(*given)
     assert (found == -1.5).sum() == (expected == -1.5).sum() > 80
     assert np.abs(found.numpy() - expected).max() < 1e-3
+
+
+def test_shapes_of_buckets(folder: Path) -> None:
+    """With `pad_to="bucket"` one graph for each bucket serves all batches, through the prefetcher."""
+    of = features.preset("icefall")
+    batching = Buckets(max_duration=4.0, duration_bins=[0.5, 1.5, 2.0], pad_to="bucket", max_examples=2)
+    module = Features(of)
+    n_graphs = 0
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        nonlocal n_graphs
+        n_graphs += 1
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled = torch.compile(module, fullgraph=True, dynamic=False, backend=backend)
+    shapes_found = set()
+    with forebay.Loader(
+        folder, features=features.Waveform(sample_rate=of.sample_rate, dtype="int16"), batching=batching,
+        crop=crops.Whole(min_seconds=0.02), label_column="", n_workers=1,
+    ) as loader:  # fmt: skip
+        batches = forebay.torch.DevicePrefetcher(loader, "cpu")
+        for _ in range(24):
+            batch = next(batches)
+            samples, valid = batch["waveform"], batch["valid_samples"]
+            assert samples.dtype == torch.int16
+            shapes_found.add(tuple(samples.shape))
+            torch.testing.assert_close(compiled(samples, valid), module(samples, valid), rtol=0, atol=1e-4)
+    assert len({shape[1] for shape in shapes_found}) <= 3
+    assert 1 < n_graphs <= len(shapes_found) <= 6
 
 
 PACKED: dict[str, Any] = {
