@@ -56,10 +56,13 @@ def test_single_parameters_on_golden_clips(dft: str) -> None:
             assert all(error <= limit for error, limit in zip(found, (5e-5, 2e-4, 5e-4), strict=True)), (name, found)
 
 
-@pytest.mark.parametrize("kind", ["LogMel", "Fbank", "MFCC"])
+@pytest.mark.parametrize("kind", ["Spectrogram", "LogMel", "Fbank", "MFCC"])
 def test_any_parameters(kind: str, soak: int) -> None:
     n_compared = 0
     for given, waveform in drawn(kind, 150 * soak):
+        if kind == "Spectrogram":
+            # The clips of a few samples have bins without energy, whose logarithms are those of rounding errors.
+            given |= {"compression": None, "normalization": None}
         of = CLASSES[kind].from_dict(known(kind, given))
         expected, [found] = of(waveform), in_torch(of, [waveform])
         assert found.shape == expected.shape, given
@@ -319,7 +322,7 @@ def test_gradients_are_differences(compression: Any, power: float) -> None:
     assert slope == pytest.approx(float(x.grad.norm()), rel=0.02)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", features.presets())
 def test_one_graph(name: str) -> None:
     """`torch.compile(fullgraph=True)`, for a batch with and without padding."""
     torch.compiler.reset()  # more than eight graphs of one function are refused
@@ -344,7 +347,7 @@ def shapes(*, with_valid: bool) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("with_valid", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", features.presets())
 def test_export(name: str, with_valid: bool) -> None:
     """One program for any number of rows and any length."""
     module = Features(name)
