@@ -574,8 +574,8 @@ pub fn _augment_features(
 }
 
 /// What steps on features and pairs draw for the examples of a batch, `[batch, numbers]`; see
-/// [`Augment::numbers`]. An example has `valid` samples from `first` on in a clip of `n_samples`, and features of
-/// `front_end`; those of pairs are of clips of `padded` samples.
+/// [`Augment::numbers`]. An example has `valid` samples from `first` on in a clip of `n_samples`, and
+/// features of `front_end`; those of pairs are of clips of `padded` samples.
 #[pyfunction]
 #[pyo3(signature = (given, front_end, bits, *, first, valid, n_samples, padded))]
 #[expect(clippy::too_many_arguments, reason = "an array for each property of an example")]
