@@ -7,6 +7,8 @@
 # make bench  run the criterion benches of each stage
 # make digests  write the digests of batches in many configurations to build/digests.json, after `make wheel`;
 #   benches/README.md has the comparison of two of them
+# make bench-device  measure features on a GPU, the copies to it and the scaling over cores, in at most eight minutes;
+#   on the CPU where torch finds no CUDA device; after `make wheel`, with torch installed in build/venv
 # make bench-peers  run other loaders on the same files, for comparison
 # make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
 #   after `make wheel`
@@ -29,7 +31,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench digests bench-peers tables docs clean rust models wheel lint pytest examples \
+.PHONY: demo test test-torch soak bench bench-device digests bench-peers tables docs clean rust models wheel lint pytest examples \
 	tools
 
 # Says what to install if a tool of the build is missing.
@@ -124,6 +126,9 @@ soak: wheel
 
 bench:
 	cargo bench --locked
+
+bench-device:
+	$(BIN)/python benches/device.py
 
 digests:
 	$(OFFLINE) $(BIN)/python benches/digests.py --out build/digests.json > /dev/null

@@ -65,6 +65,7 @@ __all__ = [
     "__version__",
     "_array_metadata",
     "_augment_features",
+    "_augment_numbers",
     "_augment_waveform",
     "_cache_fields",
     "_cache_ledger",
@@ -978,6 +979,16 @@ def _augment_features(
     seed: int,
     n_valid: int,
 ) -> None: ...
+def _augment_numbers(
+    given: Sequence[_StepPart],
+    front_end: _FrontEndPart,
+    bits: NDArray[np.int64],
+    *,
+    first: NDArray[np.int64],
+    valid: NDArray[np.int64],
+    n_samples: NDArray[np.int64],
+    padded: int,
+) -> NDArray[np.float64]: ...
 def _augment_waveform(
     given: Sequence[_StepPart], waveform: NDArray[np.float32], sample_rate: int, seed: int
 ) -> NDArray[np.float32]: ...

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 
 from forebay import _front_end_steps as front_end_steps
@@ -117,6 +118,12 @@ class Features(torch.nn.Module):  # type: ignore[misc]
     `valid_samples`, int64 `[batch]`, is the loader's field of this name: the samples of each row that are not padding.
     Larger numbers are as the row's length, since a check would wait for the device.
 
+    `offsets`, int32 or int64 `[batch + 1]`, is that of a batch with `packed=True`, whose waveforms are one after the
+    other along the samples, `[total]` or `[channels, total]`. The call returns the features packed along their frames,
+    as a loader of them gives, and their offsets, int32 on the same device. Rows are padded to the longest inside, so
+    memory is that of a padded batch. Lengths decide shapes: with `offsets` on a device it is waited for, and a compiled
+    graph breaks; with `offsets` on the CPU nothing is waited for.
+
     Constants are buffers that `to(device)` moves and no state dict has, since the front end defines them: keep
     `front_end.to_dict()` beside a checkpoint. They and the computation stay float32 under `half()`, `bfloat16()` and
     autocast; give the front end `dtype="float16"` for output of that type. Products in TF32, as
@@ -185,12 +192,14 @@ class Features(torch.nn.Module):  # type: ignore[misc]
                 self._buffers[name] = torch.from_numpy(exact).to(moved.device)
         return self
 
-    def forward(self, waveform: Any, valid_samples: Any = None, first_valid: Any = None) -> Any:
-        """The features of waveforms.
+    def forward(self, waveform: Any, valid_samples: Any = None, first_valid: Any = None, *, offsets: Any = None) -> Any:
+        """The features of waveforms; with `offsets` a pair, the features and their offsets.
 
         `first_valid`, int64 `[batch]`, is for `padding="included"`: the zeros in front of each row's recording, as
         `crops.Center` puts them there.
         """
+        if offsets is not None:
+            return self._of_packed(waveform, valid_samples, first_valid, offsets)
         if not isinstance(waveform, torch.Tensor) or waveform.dtype not in _TYPES:
             found = waveform.dtype if isinstance(waveform, torch.Tensor) else type(waveform).__name__
             raise TypeError(f"waveform is {found}, must be a tensor of float32, float16, bfloat16 or int16")
@@ -213,6 +222,53 @@ class Features(torch.nn.Module):  # type: ignore[misc]
             y = self._computed(x, valid, first)
         y = y.to(self._dtype)
         return y if len(rows) == 1 else y.reshape(*rows, *y.shape[1:])
+
+    def _of_packed(self, waveform: Any, valid_samples: Any, first_valid: Any, offsets: Any) -> tuple[Any, Any]:
+        """The features of rows one after the other, packed, and their offsets."""
+        if valid_samples is not None or first_valid is not None:
+            raise ConfigError("valid_samples and first_valid are of padded rows, and offsets of packed ones: give one")
+        if self._tables.padding != "excluded" or getattr(self.front_end, "n_frames", None) is not None:
+            raise ConfigError(
+                'offsets is for recordings of their own lengths, with padding="excluded" and a front end without '
+                "n_frames"
+            )
+        if not isinstance(waveform, torch.Tensor):
+            raise TypeError(f"waveform is {type(waveform).__name__}, must be a tensor of float32, float16 or int16")
+        if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
+            raise wrong_type("offsets", "a tensor of int32 or int64", offsets)
+        ends = offsets.cpu().numpy().astype(np.int64)
+        is_of_channels = self.front_end.channels == "all" or waveform.dim() == 2
+        if waveform.dim() != (2 if is_of_channels else 1):
+            raise ConfigError(
+                f"waveform has the shape {list(waveform.shape)}, must be [total] or [channels, total] beside offsets"
+            )
+        total, lengths = waveform.shape[-1], np.diff(ends)
+        if ends.ndim != 1 or len(ends) < 1 or ends[0] != 0 or ends[-1] != total or (lengths < 0).any():
+            raise ConfigError(
+                f"offsets has the shape {list(offsets.shape)} and ends with {ends[-1:].tolist()}, must rise from 0 to "
+                f"the {total} samples of the waveforms, [batch + 1]"
+            )
+        device = waveform.device
+
+        def moved(array: Any) -> Any:
+            tensor = torch.from_numpy(np.ascontiguousarray(array))
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+        longest = int(lengths.max(initial=0))
+        at = np.minimum(ends[:-1, None] + np.arange(longest), max(total - 1, 0))
+        padded = waveform[..., moved(at)]
+        features = self(padded.movedim(0, 1) if is_of_channels else padded, moved(lengths))
+        if self._tables.is_waveform:
+            counts = lengths
+        else:
+            counts = np.where(lengths >= self._tables.fewest(), self._tables.count(lengths), 0)
+        # Of all places of padded rows, those of the rows' own frames.
+        axis = features.dim() - 1 - (0 if self._tables.is_waveform or self.front_end.layout == "mel" else 1)
+        n_places = features.shape[axis]
+        own = np.flatnonzero(np.arange(n_places) < counts[:, None])
+        rows = features.movedim(axis, 1).flatten(0, 1)
+        packed = rows.index_select(0, moved(own)).movedim(0, axis - 1).contiguous()
+        return packed, moved(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
     def _computed(self, x: Any, valid: Any, first: Any) -> Any:
         arrays = {name: getattr(self, name) for name in self._names}

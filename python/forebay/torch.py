@@ -12,7 +12,7 @@ A loader has its own threads, so this module starts no processes or threads.
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,15 +21,17 @@ import torch.distributed
 import torch.utils.data
 
 from forebay._async import BatchResult
-from forebay._checks import MOST, check, truth
+from forebay._checks import MOST, check, truth, wrong_type
 from forebay._converted import Pass, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase
 from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
+from forebay._torch_augment import Augment
 from forebay._torch_features import Features
 
 __all__ = [
+    "Augment",
     "DataLoader",
     "DevicePrefetcher",
     "Features",
@@ -178,22 +180,36 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         Batches that are copied to the device ahead.
     pin_memory : bool
         For batches that the framework copies to the device itself.
+    prepare : callable or None
+        With `device`: a function of each batch before its copy, as that of a `DevicePrefetcher`.
 
     """
 
     def __init__(
-        self, loader: LoaderBase, *, device: Any = None, depth: int = 2, pin_memory: bool = False, **unknown: Any
+        self,
+        loader: LoaderBase,
+        *,
+        device: Any = None,
+        depth: int = 2,
+        pin_memory: bool = False,
+        prepare: Callable[[Batch], Mapping[str, Any]] | None = None,
+        **unknown: Any,
     ) -> None:
         if unknown:
             raise TypeError(
-                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, "
-                "order, threads, rank and seed are parameters of the loader: Loader(files, batch_size=64, n_workers=8)"
+                f"DataLoader() got {', '.join(unknown)}, but takes device, depth, pin_memory and prepare only; batch "
+                "size, order, threads, rank and seed are parameters of the loader: Loader(files, batch_size=64, "
+                "n_workers=8)"
+            )
+        if prepare is not None and device is None:
+            raise ConfigError(
+                'prepare is for batches that are copied to a device; give device, such as "cuda" or "cpu"'
             )
         check(depth=(depth, 1, MOST))
         self.loader = loader
         dataset = IterableDataset(loader, pin_memory=truth("pin_memory", pin_memory) and device is None)
         super().__init__(dataset, batch_size=None)
-        self._batches: Any = dataset if device is None else DevicePrefetcher(dataset, device, depth)
+        self._batches: Any = dataset if device is None else DevicePrefetcher(dataset, device, depth, prepare=prepare)
         # Accelerator.prepare() returns such a loader unchanged. It would otherwise deal rank 0's batches to all ranks.
         self._is_accelerate_prepared = True
 
@@ -281,12 +297,22 @@ class DevicePrefetcher:
     of the prefetcher, not of the loader. An error is raised after all earlier batches. Ctrl-C loses no batch.
     """
 
-    def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
+    def __init__(
+        self,
+        batches: Iterable[Mapping[str, Any]],
+        device: Any = "cuda",
+        depth: int = 2,
+        *,
+        prepare: Callable[[Batch], Mapping[str, Any]] | None = None,
+    ) -> None:
         if isinstance(batches, str | bytes | os.PathLike | Mapping) or not hasattr(batches, "__iter__"):
             raise TypeError(
                 "argument 'batches': a loader, an IterableDataset, a DataLoader or another iterable of dicts is "
                 f"expected, not {type(batches).__name__}"
             )
+        if prepare is not None and not callable(prepare):
+            raise wrong_type("prepare", "a function of a batch, such as forebay.torch.Augment(...).draw", prepare)
+        self._prepare = prepare
         self._source: Any = batches
         dataset = getattr(batches, "dataset", None)
         # The owner of the state: for a plain DataLoader, the dataset.
@@ -377,7 +403,8 @@ class DevicePrefetcher:
                 self._end = end
                 return
         self._source_at = self._source_state()
-        batch, copied = self._copy(to_tensors(self._pulled, self._loader()))
+        tensors = to_tensors(self._pulled, self._loader())
+        batch, copied = self._copy(tensors if self._prepare is None else to_tensors(self._prepare(tensors)))
         taken = (batch, copied, self._source_at)
         self._pulled = None  # Ctrl-C cannot come between this and the call
         self._ahead.append(taken)

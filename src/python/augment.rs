@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
+use numpy::{PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::{
     PyTraverseError, PyVisit,
     exceptions::PyTypeError,
@@ -15,6 +15,7 @@ use super::{
     arguments::{Argument, ArgumentError, argument, attempt, items, named, plan},
     ending::detach,
     errors::to_python,
+    features::read_features,
     owned_object::OwnedObject,
     recipe_fields::RecipeFields,
     state,
@@ -30,7 +31,7 @@ use crate::{
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
-            BandMasks, Bounds, Calling, Choice, Counts, Exchange, Fill, Kind, Loudness, MOST_PARTS,
+            BandMasks, Bounds, Calling, Choice, Counts, Drawing, Exchange, Fill, Kind, Loudness, MOST_PARTS,
             MOST_STEPS, MixLevel, MixTargets, Mixing, Only, Pairing, Shape, Step, Width,
         },
         target_len,
@@ -634,6 +635,61 @@ pub fn _augment_features(
     let work = || augment.features(seed, axis, &mut AugmentScratch::default(), ValuesMut::Float32(values));
     let made = detach(py, || float_mode::lent(work));
     made.map_err(|error| to_python(py, &error))
+}
+
+/// What steps on features and pairs draw for the examples of a batch, `[batch, numbers]`; see
+/// [`Augment::numbers`]. An example has `valid` samples from `first` on in a clip of `n_samples`, and
+/// features of `front_end`; those of pairs are of clips of `padded` samples.
+#[pyfunction]
+#[pyo3(signature = (given, front_end, bits, *, first, valid, n_samples, padded))]
+#[expect(clippy::too_many_arguments, reason = "an array for each property of an example")]
+pub fn _augment_numbers<'py>(
+    py: Python<'py>,
+    given: &Bound<'py, PyAny>,
+    front_end: &Bound<'py, PyAny>,
+    bits: PyReadonlyArray1<'py, i64>,
+    first: PyReadonlyArray1<'py, i64>,
+    valid: PyReadonlyArray1<'py, i64>,
+    n_samples: PyReadonlyArray1<'py, i64>,
+    padded: usize,
+) -> PyResult<Bound<'py, PyArray2<f64>>> {
+    let (augment, _, _functions) = steps(given)
+        .map_err(|refused| refused.raised("steps", given, "a list of objects of forebay.augment"))?;
+    let n_steps = augment.steps().count();
+    if n_steps > MOST_STEPS {
+        let message = format!("steps has {n_steps} steps, at most {MOST_STEPS} are possible");
+        return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+    }
+    if let Some(name) = augment.not_on_devices() {
+        let message = format!(
+            "steps has {name}, must be SpecAugment, FrameRoll, Mixup and CutMix on a device: give {name} to the loader"
+        );
+        return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+    }
+    let features = read_features(front_end)
+        .map_err(|refused| refused.raised("front_end", front_end, "an object of forebay.features"))?
+        .plan;
+    let (bits, first, valid) = (bits.as_slice()?, first.as_slice()?, valid.as_slice()?);
+    let samples = n_samples.as_slice()?;
+    // Larger than any clip.
+    let natural = |n: i64| n.clamp(0, 1 << 40) as usize;
+    let whole = features.whole_axis(padded.min(1 << 40));
+    let work = || -> Result<_> {
+        let mut examples = fallible_alloc::with_room(bits.len())?;
+        for (((bits, first), valid), n) in bits.iter().zip(first).zip(valid).zip(samples) {
+            let n = natural(*n);
+            let start = natural(*first).min(n);
+            let range = start..n.min(start + natural(*valid));
+            let axis = features.axis(&range, n).unwrap_or_else(|| features.whole_axis(n));
+            examples.push(Drawing { bits: *bits as u64, axis });
+        }
+        let mut out = fallible_alloc::filled(bits.len() * augment.n_numbers(), 0.0)?;
+        augment.numbers(&examples, whole, &mut out);
+        Ok((out, augment.n_numbers()))
+    };
+    let made = detach(py, || float_mode::lent(work));
+    let (numbers, width) = made.map_err(|error| to_python(py, &error))?;
+    numpy::PyArrayMethods::reshape(&numpy::PyArray1::from_vec(py, numbers), [bits.len(), width])
 }
 
 /// The steps of the argument `steps`, and the owners of the functions that they call.

@@ -712,6 +712,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
+        "augment_bits" => "the 64 random bits of the clip, signed".to_owned(),
         "attention_mask" => "1 where the features are valid, 0 where they are padding".to_owned(),
         "bucket" => "number of the bucket of the row's length".to_owned(),
         "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),

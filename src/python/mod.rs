@@ -145,6 +145,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<augment::PyStep>()?;
     module.add_function(wrap_pyfunction!(augment::_augment_waveform, module)?)?;
     module.add_function(wrap_pyfunction!(augment::_augment_features, module)?)?;
+    module.add_function(wrap_pyfunction!(augment::_augment_numbers, module)?)?;
     module.add_function(wrap_pyfunction!(user_step::_function_name, module)?)?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;

@@ -3,7 +3,8 @@
 Each number of workers is measured with a loop that does nothing, by `Loader.headspace`. The figure is an upper bound
 for a training loop. The smallest number within 5 % of the fastest is suggested: more threads would only take cores
 and memory from the training. If storage is the limit, more reads in flight are tried too. Where torch and soundfile
-are installed, a DataLoader does the same work, for comparison.
+are installed, a DataLoader does the same work, for comparison. With `--device` the features by workers are compared
+with features of int16 waveforms on the device.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
-from forebay.cli import dataloader, inspect
+from forebay.cli import dataloader, inspect, splits
 from forebay.cli.common import (
     URL,
     add_json,
@@ -55,12 +56,15 @@ def add(subparsers: "Subparsers") -> None:
         "measure a source on this machine, and suggest n_workers",
         "Measures examples per second of a source on this machine, for several numbers of workers and a loop that "
         "does nothing; prints what limits each, and suggests parameters. If torch and soundfile are installed, a torch "
-        "DataLoader with soundfile is measured beside them. After Ctrl-C the numbers so far are printed.",
+        "DataLoader with soundfile is measured beside them. With --device, the features by workers are compared with "
+        "features of int16 waveforms on the device. After Ctrl-C the numbers so far are printed.",
         "  forebay bench shards/\n"
         "  forebay bench shards/ --features birdset --n-workers 2,4,8 --seconds 10\n"
+        "  forebay bench shards/ --features icefall --device cuda\n"
         "  forebay bench 'shards/*.parquet' --json - > bench.json",
         "cores, order, runs (n_workers, n_readers, examples_per_s, verdict, filled), suggested (n_workers, n_readers), "
-        "dataloader (examples_per_s, n_workers, recordings, ratio; or reason)",
+        "dataloader (examples_per_s, n_workers, recordings, ratio; or reason), device (device, name, splits, faster, "
+        "features_ms; or null)",
     )
     add_source(parser)
     parser.add_argument(
@@ -88,6 +92,9 @@ def add(subparsers: "Subparsers") -> None:
         "--compare", action=argparse.BooleanOptionalAction,
         help="also measure soundfile in a torch DataLoader (default: if both are installed)",
     )  # fmt: skip
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="cuda, cuda:1 or cpu: also compare features by workers and on the device"
+    )
     add_reading(parser, "SOURCE")
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE"})
@@ -117,10 +124,12 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     missing = dataloader.missing()
     if options.compare and missing:
         raise ConfigError(f"--compare needs torch and soundfile, and {missing}")
+    device = None if options.device is None else splits.checked(options.device)
     is_compared = missing is None and options.compare is not False
     wanted = options.n_workers or steps(_cores())
     runs: list[dict[str, Any]] = []
     order: str = options.order or ""
+    on_device: dict[str, Any] | None = None
     beside: dict[str, Any] = {"reason": "--no-compare" if missing is None else missing}
 
     def measure(progress: Progress, n_workers: int, n_readers: int = READERS) -> None:
@@ -136,7 +145,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
     is_interrupted = False
     try:
-        with progress_bar(len(wanted) + is_compared, "measurements") as progress:
+        with progress_bar(len(wanted) + is_compared + 2 * (device is not None), "measurements") as progress:
             for n_workers in wanted:
                 measure(progress, n_workers)
             fastest = best(runs)
@@ -146,6 +155,13 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             if is_compared:
                 beside = compared(options)
                 progress.add(done=1)
+            if device is not None:
+                threads = {name: best(runs)[name] for name in ("n_workers", "n_readers")}
+                front_end = LogMel() if options.features is None else preset(options.features)
+                parameters = {name: value for name, value in given.items() if name != "features"} | threads
+                with using("SOURCE", options):
+                    on_device = splits.measured(options.files, parameters, front_end, device, options.seconds)
+                progress.add(done=2)
     except KeyboardInterrupt:
         is_interrupted = True
     suggested = {}
@@ -156,11 +172,16 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             most = max(run["examples_per_s"] for run in runs)
             beside["ratio"] = round(most / max(beside["examples_per_s"], 1e-9), 2)
     head = counted(_cores(), "core") + (f", order {order}" if order else "")
-    said = lines(runs, beside if is_compared else {}, head, options.batch_size)
+    said = [*lines(runs, beside if is_compared else {}, head, options.batch_size)]
+    if on_device is not None:
+        said += splits.lines(on_device, best(runs)["n_workers"], options.batch_size)
     out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
         say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
-    found = {"cores": _cores(), "order": order, "runs": runs, "suggested": suggested, "dataloader": beside}
+    found = {
+        "cores": _cores(), "order": order, "runs": runs, "suggested": suggested, "dataloader": beside,
+        "device": on_device,
+    }  # fmt: skip
     return 130 if is_interrupted else 0, found
 
 

@@ -75,3 +75,53 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "a.arrow").write_bytes(b"no shard")
     found = dataloader.measured({**work, "paths": [], "shards": [str(tmp_path / "a.arrow")], "column": "audio"})
     assert "ArrowInvalid" in found["reason"]
+
+
+@pytest.mark.parametrize("name", ["icefall", "wav2vec2", None])
+def test_splits_on_a_device(
+    name: str | None, rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Features by workers and on the device, both with their bytes."""
+    source = tmp_path / "some"
+    source.mkdir()
+    for i, recording in enumerate(sounds(rows)):
+        (source / f"{i}.{'wav' if recording[:4] == b'RIFF' else 'ogg'}").write_bytes(recording)
+    command = ["bench", str(source), "--seconds", "0.2", "-w", "1", "--batch-size", "4", "--no-compare"]
+    chosen = [] if name is None else ["--features", name]
+    assert cli.main([*command, *chosen, "--clip-seconds", "1", "--device", "cpu", "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)["device"]
+    assert (found["device"], found["name"]) == ("cpu", "CPU")
+    front_end = features.LogMel() if name is None else features.preset(name)
+    workers, device = found["splits"]
+    assert (workers["features"], device["features"]) == ("workers", "device")
+    n = front_end.sample_rate
+    assert workers["bytes_per_example"] == 4 * np.prod(front_end.shape(n))
+    assert device["bytes_per_example"] == 2 * n
+    for split in (workers, device):
+        assert split["examples_per_s"] > 0
+        assert split["bytes_per_s"] == pytest.approx(split["examples_per_s"] * split["bytes_per_example"])
+    rates = {split["features"]: split["examples_per_s"] for split in found["splits"]}
+    assert rates[found["faster"]] == max(rates.values())
+    assert found["features_ms"] > 0
+    assert f"faster: features by the {found['faster']}, " in err
+    assert cli.main([*command, "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"] is None
+
+
+def test_devices_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is measured."""
+
+    def error(device: str) -> str:
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(["bench", str(tmp_path), "--device", device])
+        return capsys.readouterr().err
+
+    assert "bench: error: --device is gpu, must be cpu, cuda or cuda:1" in error("gpu")
+    assert "device is meta, must be a CUDA device or the CPU" in error("meta")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "bench: error: --device is cuda, but torch finds no CUDA device; use --device cpu" in error("cuda")
+    monkeypatch.setattr("forebay.cli.splits.find_spec", lambda _: None)
+    assert "bench: error: --device needs torch, and torch is not installed" in error("cpu")

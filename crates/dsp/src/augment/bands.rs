@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
 use super::Draws;
 use crate::{
@@ -66,6 +67,15 @@ pub struct BandMasks {
     pub pads: bool,
     /// The most frames by which a place is moved before all masks; 0: none is.
     pub warp: usize,
+}
+
+/// Where masks are in the features of an example.
+#[derive(Debug, Default)]
+pub(super) struct DrawnMasks {
+    pub bands: SmallVec<[Range<usize>; 8]>,
+    pub frames: SmallVec<[Range<usize>; 8]>,
+    /// The frames under masks of bands.
+    pub over: Range<usize>,
 }
 
 /// Where bands and frames are among the values of a channel.
@@ -141,8 +151,21 @@ impl Number for i16 {
 }
 
 impl BandMasks {
+    /// The frame that is moved and its new place, among the frames that are not padding; `None` if none is.
+    /// `draws` are those of [`Self::draw`] too, whose draws come before those of the warp.
+    pub(super) fn draw_warp(&self, draws: &Draws, axis: FrameAxis) -> Option<[usize; 2]> {
+        // A place and its new one have a frame on each side.
+        if self.warp == 0 || axis.n_valid < 2 * self.warp + 2 {
+            return None;
+        }
+        let mut draws = draws.after(2 * (self.n_freq + self.n_time));
+        let from = self.warp + 1 + draws.below(axis.n_valid - 2 * self.warp - 1);
+        let to = from - self.warp + draws.below(2 * self.warp + 1);
+        (to != from).then_some([from, to])
+    }
+
     /// Stretches the frames that are not padding up to a place, and compresses those after it, or the other
-    /// way round. `draws` are those of [`Self::apply`] too, and its draws come before those of the warp.
+    /// way round.
     pub(super) fn warp(
         &self,
         draws: &Draws,
@@ -150,18 +173,26 @@ impl BandMasks {
         before: &mut Vec<f32>,
         values: &mut ValuesMut<'_>,
     ) -> Result<()> {
-        // A place and its new one have a frame on each side.
-        if self.warp == 0 || axis.n_valid < 2 * self.warp + 2 {
-            return Ok(());
-        }
-        let mut draws = draws.after(2 * (self.n_freq + self.n_time));
-        let from = self.warp + 1 + draws.below(axis.n_valid - 2 * self.warp - 1);
-        let to = from - self.warp + draws.below(2 * self.warp + 1);
-        if to != from {
+        if let Some(places) = self.draw_warp(draws, axis) {
             fallible_alloc::resize(before, values.len(), 0.0)?;
-            each_float!(values, values => warp([from, to], axis, before, values));
+            each_float!(values, values => warp(places, axis, before, values));
         }
         Ok(())
+    }
+
+    /// Draws the places of the masks.
+    pub(super) fn draw(&self, draws: &mut Draws, axis: FrameAxis) -> DrawnMasks {
+        let over = if self.pads { 0..axis.n_frames } else { axis.valid() };
+        let mut mask = |widest: Width, first: usize, n: usize| {
+            let width = (draws.unit() * (widest.of(n) + 1) as f64) as usize;
+            let start = first + (draws.unit() * (n - width + 1) as f64) as usize;
+            start..start + width
+        };
+        // bounded: at most 64 of each axis.
+        let bands = (0..self.n_freq).map(|_| mask(self.freq, 0, axis.n_bands)).collect();
+        let (n_time, widest) = self.time_masks(over.len());
+        let frames = (0..n_time).map(|_| mask(widest, over.start, over.len())).collect();
+        DrawnMasks { bands, frames, over }
     }
 
     /// The number of masks along so many frames, and the widest.
@@ -183,7 +214,6 @@ impl BandMasks {
     }
 
     fn write<T: Number>(&self, draws: &mut Draws, axis: FrameAxis, silence: &[f32], values: &mut [T]) {
-        let frames = if self.pads { 0..axis.n_frames } else { axis.valid() };
         let number = match self.fill {
             Fill::Number(number) => number,
             Fill::Silence => 0.0,
@@ -197,25 +227,15 @@ impl BandMasks {
             Fill::Silence => silence.get(band).copied().unwrap_or(0.0),
             _ => number,
         };
-        let mut mask = |widest: Width, n: usize| {
-            let width = (draws.unit() * (widest.of(n) + 1) as f64) as usize;
-            let first = (draws.unit() * (n - width + 1) as f64) as usize;
-            first..first + width
-        };
+        let DrawnMasks { bands, frames, over } = self.draw(draws, axis);
         let mut cover = |bands: Range<usize>, frames: Range<usize>| {
             for band in bands {
                 let value = T::of(of_band(band));
                 frames.clone().for_each(|frame| values[axis.at(band, frame)] = value);
             }
         };
-        for _ in 0..self.n_freq {
-            cover(mask(self.freq, axis.n_bands), frames.clone());
-        }
-        let (n_time, widest) = self.time_masks(frames.len());
-        for _ in 0..n_time {
-            let masked = mask(widest, frames.len());
-            cover(0..axis.n_bands, frames.start + masked.start..frames.start + masked.end);
-        }
+        bands.into_iter().for_each(|bands| cover(bands, over.clone()));
+        frames.into_iter().for_each(|frames| cover(0..axis.n_bands, frames));
     }
 }
 

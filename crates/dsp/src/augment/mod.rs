@@ -10,6 +10,7 @@
 
 mod bands;
 mod custom;
+mod device;
 mod filter;
 mod mix;
 mod noise;
@@ -30,10 +31,11 @@ use crate::{
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
 pub use custom::{Calling, Custom};
+pub use device::Drawing;
 use filter::Biquad;
 pub use filter::Shape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
-pub use pairs::{Exchange, Pairing, Taken, exchange};
+pub use pairs::{Exchange, Pairing, Taken, exchange, shares_after};
 pub use reverb::Convolver;
 
 /// The most steps of a recipe.

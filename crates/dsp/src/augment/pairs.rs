@@ -32,16 +32,23 @@ pub struct Pairing {
 /// What an example takes of another: this weight of its values there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
-    weight: f64,
-    bands: Range<usize>,
-    frames: Range<usize>,
+    pub(super) weight: f64,
+    pub(super) bands: Range<usize>,
+    pub(super) frames: Range<usize>,
+}
+
+/// The shares of two examples that are the other's, after each has taken a share of the other; `before` that
+/// they had these.
+pub fn shares_after(before: [f64; 2], taken: &[Taken; 2], axis: FrameAxis) -> [f64; 2] {
+    let [one, other] = taken.each_ref().map(|taken| taken.share(axis));
+    [(1.0 - one) * before[0] + one * (1.0 - before[1]), (1.0 - other) * before[1] + other * (1.0 - before[0])]
 }
 
 impl Taken {
     pub(super) const NONE: Self = Self { weight: 0.0, bands: 0..0, frames: 0..0 };
 
     /// The share of the example that is the other's afterwards.
-    pub fn share(&self, axis: FrameAxis) -> f64 {
+    fn share(&self, axis: FrameAxis) -> f64 {
         let [part, all] = [self.bands.len() * self.frames.len(), axis.n_bands * axis.n_frames];
         if all == 0 { 0.0 } else { self.weight * (part as f64 / all as f64) }
     }

@@ -255,6 +255,33 @@ fn masks_are_the_same_with_a_warp() {
     assert!(changed > 40);
 }
 
+/// Under the masks that a device is told of lie the values that a worker masks.
+#[test]
+fn numbers_are_the_masks_of_a_worker() {
+    let axis = FrameAxis { layout: Layout::Time, n_bands: 8, n_frames: 50, first: 5, n_valid: 40 };
+    let masks = masks_with(0);
+    let augment =
+        Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(0.5, 0.5) })]);
+    let examples: Vec<_> = (0..50).map(|bits| Drawing { bits, axis }).collect();
+    let n = augment.n_numbers();
+    assert_eq!(n, 2 + 4 + 2 * (masks.n_freq + masks.n_time) + 2);
+    let mut numbers = vec![-1.0; n * examples.len()];
+    augment.numbers(&examples, axis, &mut numbers);
+    for (Drawing { bits, .. }, row) in examples.iter().zip(numbers.chunks_exact(n)) {
+        let mut values = spectrogram(axis);
+        on_features(Kind::SpecAugment(masks), *bits, axis, &mut values);
+        let is_in = |place: usize, range: &[f64]| (range[0]..range[1]).contains(&(place as f64));
+        let (of_bands, of_frames) = row[6..n - 2].split_at(2 * masks.n_freq);
+        for (at, value) in values.iter().enumerate() {
+            let (frame, band) = (at / 8, at % 8);
+            let by_band = is_in(frame, &row[4..6]) && of_bands.chunks(2).any(|range| is_in(band, range));
+            let is_masked = by_band || of_frames.chunks(2).any(|range| is_in(frame, range));
+            assert_eq!(*value == -9.0, is_masked);
+        }
+        assert_eq!((&row[..4], &row[n - 2..]), (&[5.0, 40.0, 0.0, 0.0][..], &[0.0, 20.0][..]));
+    }
+}
+
 #[test]
 fn few_frames_are_not_warped() {
     for (n_valid, is_warped) in [(0, false), (1, false), (41, false), (42, true)] {
@@ -472,9 +499,16 @@ proptest! {
             max_share: (share < 0.7).then_some(share),
         };
         let mut values = Dtype::Float32.zeros(n_bands * n_frames).unwrap();
-        Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) })])
-            .features(seed, axis, &mut AugmentScratch::default(), values.as_mut())
-            .unwrap();
+        let pairing = Pairing { exchange: Exchange::CutBox, beta: 0.3 };
+        let augment = Augment::new(vec![
+            step(Kind::SpecAugment(masks)),
+            step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) }),
+            step(Kind::Pair(pairing)),
+        ]);
+        augment.features(seed, axis, &mut AugmentScratch::default(), values.as_mut()).unwrap();
+        let mut numbers = vec![0.0; 3 * augment.n_numbers()];
+        augment.numbers(&[Drawing { bits: seed, axis }; 3], axis, &mut numbers);
+        prop_assert!(numbers.iter().all(|number| *number >= 0.0));
     }
 
     #[test]

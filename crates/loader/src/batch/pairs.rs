@@ -8,7 +8,7 @@ use crate::{
     fields::{Buffer, DataType, Element, Field},
     transform::{
         Augment, FrameAxis,
-        augment::{Number, Taken, exchange},
+        augment::{Number, Taken, exchange, shares_after},
     },
 };
 
@@ -33,11 +33,7 @@ impl MixedPairs {
         // The share of each example that is the other's.
         let mut shares = [0.0, 0.0];
         for taken in self.augment.taken(bits, self.axis) {
-            let [one, other] = taken.each_ref().map(|taken| taken.share(self.axis));
-            shares = [
-                (1.0 - one) * shares[0] + one * (1.0 - shares[1]),
-                (1.0 - other) * shares[1] + other * (1.0 - shares[0]),
-            ];
+            shares = shares_after(shares, &taken, self.axis);
             if let Some(Written::Stacked { buffer, row_bytes }) = written.first_mut() {
                 self.exchange(&taken, buffer, *row_bytes, row);
             }

@@ -434,6 +434,10 @@ impl ClipMaker {
                 OutputField::MixupWeight => Value::Float(1.0),
                 OutputField::MixupIndex => Value::Int(-1),
                 OutputField::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
+                // Clips that begin where the caller says have none.
+                OutputField::AugmentBits => {
+                    of_clips(&|made| Value::Int(made.bits.unwrap_or_default() as i64))
+                }
                 OutputField::Source => Value::Int(source as i64),
                 OutputField::Index => Value::Int(index as i64),
                 OutputField::Window => Value::Int(positions.window(record.index).1 as i64),

@@ -88,6 +88,8 @@ pub(super) enum OutputField {
     /// The number of the window in its recording.
     Window,
     Outcome(Outcome),
+    /// The random bits of which augmentation draws.
+    AugmentBits,
     /// Where the clip begins in its recording, in seconds.
     Start,
     /// The class of the example with which this one is mixed; as [`OutputField::Target`] before that.
@@ -111,8 +113,17 @@ pub(super) enum OutputField {
 }
 
 /// The fields that examples have only on request, besides each [`Outcome`].
-const REQUESTED: [&str; 8] =
-    ["path", "start", "valid_samples", "valid_frames", "attention_mask", "shard", "row", "window"];
+const REQUESTED: [&str; 9] = [
+    "path",
+    "start",
+    "valid_samples",
+    "valid_frames",
+    "attention_mask",
+    "shard",
+    "row",
+    "window",
+    "augment_bits",
+];
 
 /// The problem with a list of names in which one is given twice.
 fn twice(parameter: &str, names: &[String]) -> Option<String> {
@@ -235,12 +246,13 @@ impl Outputs {
                 "shard" => Some(OutputField::Shard(shard_starts.into())),
                 "row" => Some(OutputField::Row(shard_starts.into())),
                 "window" => Some(OutputField::Window),
+                "augment_bits" => Some(OutputField::AugmentBits),
                 name => Outcome::named(name).map(|(outcome, ..)| OutputField::Outcome(outcome)),
             };
             let field = match &**name {
                 "path" => Field::text("path"),
                 "start" => of_clip("start", DataType::Float64),
-                "valid_samples" | "valid_frames" => of_clip(name, DataType::Int64),
+                "valid_samples" | "valid_frames" | "augment_bits" => of_clip(name, DataType::Int64),
                 // The bounds of its axis are those of the features.
                 "attention_mask" => Field::new(name, DataType::Uint8, vec![Dim::Fixed(0)]),
                 name => match Outcome::named(name) {
