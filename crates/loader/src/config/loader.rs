@@ -174,7 +174,8 @@ macro_rules! loader_parameters {
         /// `1 + (clip_samples - 1) // hop_length`).
         n_frames: OptionalInt = None, state(n_frames), range(1, 1 << 24),
             elsewhere(num_frames, target_length, nb_max_frames);
-        /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
+        /// Name of the column of recordings; of samples whose rate no column has, with the rate:
+        /// `"samples@16000"`. None: the schema's Audio feature, else `audio`.
         audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: batches have no labels.
