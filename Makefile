@@ -98,6 +98,7 @@ examples:
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
 	$(BIN)/python examples/train_folder.py
 	$(BIN)/python examples/kaldi_folder.py
+	$(BIN)/python examples/lhotse_shar.py
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
 	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20 --reach 0.5

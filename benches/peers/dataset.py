@@ -1,4 +1,4 @@
-"""The data set of the peer bench: one set of recordings in five formats, as Hugging Face shards.
+"""The data set of the peer bench: one set of recordings in six formats, as Hugging Face shards.
 
 Input: the CC0 sounds of Debian's package `sonic-pi-samples`, fetched by apt and unpacked without installing
 it. Output, in the given folder: `<format>/data-*.arrow` as `datasets` writes them (IPC streams, column
@@ -29,7 +29,8 @@ N_SHARDS = 3
 SEED = 20
 SOURCE_RATE = 44100
 RATE = 32000
-FORMATS = ("ogg", "mp3", "flac", "wav", "ogg44")
+OPUS_RATE = 48000  # the rate at which Opus is decoded
+FORMATS = ("ogg", "mp3", "flac", "wav", "ogg44", "opus")
 
 
 def fetch_sounds(folder: Path) -> Path:
@@ -99,12 +100,14 @@ def recording(arguments: tuple[int, float, Path]) -> tuple[dict[str, bytes], int
     rng = np.random.default_rng([SEED, index, 1])
     level = float(rng.choice([0.3, 0.4, 0.5, 0.6]))
     mode = str(rng.choice(["CONSTANT", "VARIABLE"]))
+    full = soxr.resample(original, SOURCE_RATE, OPUS_RATE, quality="VHQ")
     files = {
         "ogg": encode(waveform, RATE, "OGG", subtype="VORBIS", compression_level=level),
         "mp3": encode(waveform, RATE, "MP3", subtype="MPEG_LAYER_III", compression_level=level, bitrate_mode=mode),
         "flac": encode(waveform, RATE, "FLAC", subtype="PCM_16"),
         "wav": encode(waveform, RATE, "WAV", subtype="PCM_16"),
         "ogg44": encode(original, SOURCE_RATE, "OGG", subtype="VORBIS", compression_level=level),
+        "opus": encode(full, OPUS_RATE, "OGG", subtype="OPUS", compression_level=level),
     }
     return files, len(waveform), len(original)
 

@@ -17,7 +17,10 @@ use std::{
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
 
-use crate::{Error, ErrorKind, Result, fields};
+use crate::{
+    Error, ErrorKind, Result, fields,
+    lists::{ListColumn, ListItem, ListRate},
+};
 
 /// The kind of a source's records, and their column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub(crate) enum ValueLayout {
     Offsets { width: usize },
     /// Binary or text, located by views.
     Views,
+    /// Binary of so many bytes each.
+    FixedBytes { width: usize },
     /// Indices into the dictionary with this id.
     Dictionary { id: i64, width: usize, signed: bool, values: Box<ValueLayout>, value_type: DataType },
     /// A struct or a list of fixed length, of which only the validity is read.
@@ -321,6 +326,8 @@ pub(crate) struct ArrayColumns {
     pub arrays: Vec<ArrayRequest>,
     pub audio_struct: Option<usize>,
     pub bytes: Option<usize>,
+    /// The recordings, if the column has them as lists; then `bytes` is `None`.
+    pub lists: Option<ListColumn>,
     pub path: Option<usize>,
     pub label: Option<usize>,
     pub class_names: Option<Arc<Vec<String>>>,
@@ -360,7 +367,8 @@ impl ArrayColumns {
             let other = columns.other(schema, &features, name)?;
             columns.others.push(other);
         }
-        let audio = columns.bytes.or(columns.path).filter(|_| matches!(payload, Payload::Audio(_)));
+        let lists = columns.lists.as_ref().map(|lists| lists.levels[0].0);
+        let audio = columns.bytes.or(lists).or(columns.path).filter(|_| matches!(payload, Payload::Audio(_)));
         let audio = audio.and_then(|array| columns.arrays[array].path.first().copied());
         columns.schema = cache.listed(schema, &features, audio);
         Ok(columns)
@@ -455,11 +463,11 @@ impl ArrayColumns {
     }
 
     fn choose_audio(&mut self, schema: &Schema, features: &FeatureTypes, column: Option<&str>) -> Result<()> {
-        let at = match column {
-            Some(name) => schema.index_of(name).map_err(|_| no_column("audio_column", name, schema))?,
+        let (at, given_rate) = match column {
+            Some(name) => named_audio(schema, name)?,
             None => match schema.index_of("audio") {
-                Ok(at) => at,
-                Err(_) => only(&features.of_type("Audio", schema)).map_err(|found| {
+                Ok(at) => (at, None),
+                Err(_) => only(&features.of_type("Audio", schema)).map(|at| (at, None)).map_err(|found| {
                     let message = match found {
                         0 => format!("there is no column \"audio\" and no Audio feature; {}", listed(schema)),
                         n => format!(
@@ -472,6 +480,7 @@ impl ArrayColumns {
             },
         };
         let field = schema.field(at);
+        let known_rate = given_rate.or(features.rates.get(field.name()).copied()).map(ListRate::Known);
         match field.data_type() {
             DataType::Struct(fields) => {
                 self.audio_struct = Some(self.want(vec![at], ValueLayout::Struct));
@@ -479,10 +488,11 @@ impl ArrayColumns {
                     let layout = layout_of(child);
                     match (child.name().as_str(), layout) {
                         ("bytes", Some(layout))
-                            if holds_bytes(child.data_type()) || layout == ValueLayout::Null =>
+                            if is_binary(child.data_type()) || layout == ValueLayout::Null =>
                         {
                             self.bytes = Some(self.want(vec![at, i], layout));
                         }
+                        ("bytes", _) => self.lists = self.lists_of(&[at, i], child),
                         ("path", Some(layout))
                             if holds_bytes(child.data_type()) || layout == ValueLayout::Null =>
                         {
@@ -491,8 +501,15 @@ impl ArrayColumns {
                         _ => {}
                     }
                 }
+                let has_bytes =
+                    self.bytes.is_some_and(|bytes| self.arrays[bytes].layout != ValueLayout::Null);
+                if let Some((i, child)) = fields.find("array").filter(|_| !has_bytes && self.lists.is_none())
+                {
+                    self.lists = self.lists_of(&[at, i], child);
+                    self.bytes = self.bytes.filter(|_| self.lists.is_none());
+                }
             }
-            data_type if holds_bytes(data_type) => {
+            data_type if is_binary(data_type) => {
                 if let Some(layout) = layout_of(field) {
                     let array = Some(self.want(vec![at], layout));
                     if is_text(data_type) {
@@ -502,20 +519,74 @@ impl ArrayColumns {
                     }
                 }
             }
-            _ => {}
+            _ => self.lists = self.lists_of(&[at], field),
         }
-        if self.bytes.is_some() || self.path.is_some() {
+        let is_samples = self.lists.as_ref().is_some_and(|lists| lists.item != ListItem::Byte);
+        if let (Some(rate), false) = (given_rate, is_samples) {
+            let message = format!(
+                "audio_column has the rate {rate} after \"@\", which is for lists of samples, and column {:?} is {}; name \
+                 the column alone",
+                field.name(),
+                shortened(field.data_type()),
+            );
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        if is_samples {
+            let rate = given_rate.map(ListRate::Known).or_else(|| self.rate_of(schema, at)).or(known_rate);
+            let rate = rate.ok_or_else(|| no_rate(schema, field))?;
+            if let Some(lists) = &mut self.lists {
+                lists.rate = Some(rate);
+            }
+        }
+        if self.bytes.is_some() || self.path.is_some() || self.lists.is_some() {
             return Ok(());
         }
         let message = format!(
-            "column {:?} is {} and holds no recordings; expected a struct with the fields bytes (binary) and path (string), a \
-             binary column or a string column of paths{}; {}",
+            "column {:?} is {} and holds no recordings; expected a struct with the fields bytes (binary) and path (string), or \
+             array (samples) and sampling_rate, a binary column, a string column of paths, or lists of int8 (bytes of files), \
+             int16, float32 or float64 (samples){}; {}",
             field.name(),
             shortened(field.data_type()),
             advice(field.data_type()),
             listed(schema),
         );
         Err(Error::new(ErrorKind::Schema, message))
+    }
+
+    /// The arrays of a column of recordings as lists, or as lists of lists of samples; None of other types.
+    fn lists_of(&mut self, path: &[usize], field: &Field) -> Option<ListColumn> {
+        let (mut path, mut field) = (path.to_vec(), field);
+        let mut found = Vec::new();
+        while let (nesting, Some((child, layout))) = nesting_of(field) {
+            found.push((path.clone(), layout, if let Nesting::Fixed(n) = nesting { Some(n) } else { None }));
+            path.push(0);
+            field = child;
+        }
+        let item = ListItem::of(field.data_type())?;
+        let layout = layout_of(field)?;
+        if found.is_empty() || found.len() > 1 && (item == ListItem::Byte || found.len() > 2) {
+            return None;
+        }
+        let levels = found
+            .into_iter()
+            .enumerate()
+            .map(|(depth, (path, layout, fixed))| (self.want_nested(path, layout, depth == 0), fixed));
+        let levels = levels.collect();
+        Some(ListColumn { levels, items: self.want_nested(path, layout, false), item, rate: None })
+    }
+
+    /// The array of the rates of samples: of the field of a struct with them, or of the column.
+    fn rate_of(&mut self, schema: &Schema, at: usize) -> Option<ListRate> {
+        let layout =
+            |field: &Field| layout_of(field).filter(|layout| matches!(layout, ValueLayout::Int { .. }));
+        if let DataType::Struct(fields) = schema.field(at).data_type() {
+            let field = RATES.iter().find_map(|name| fields.find(name));
+            if let Some((i, layout)) = field.and_then(|(i, field)| Some((i, layout(field)?))) {
+                return Some(ListRate::Array(self.want(vec![at, i], layout)));
+            }
+        }
+        let column = RATES.iter().find_map(|name| schema.index_of(name).ok())?;
+        Some(ListRate::Array(self.want(vec![column], layout(schema.field(column))?)))
     }
 
     fn choose_label(&mut self, schema: &Schema, features: &FeatureTypes, label: &ColumnChoice) -> Result<()> {
@@ -566,6 +637,36 @@ impl ArrayColumns {
         self.arrays.push(ArrayRequest { path, layout, has_rows });
         self.arrays.len() - 1
     }
+}
+
+/// The names of the column, or of the field beside samples, that has their rate.
+const RATES: [&str; 2] = ["sampling_rate", "sample_rate"];
+
+/// The column that a user names as that of the recordings, and the rate after it, as in `audio@16000`.
+fn named_audio(schema: &Schema, name: &str) -> Result<(usize, Option<u32>)> {
+    let with_rate = || {
+        let (column, rate) = name.rsplit_once('@')?;
+        let rate = rate.parse().ok().filter(|&rate: &u32| rate > 0)?;
+        Some((schema.index_of(column).ok()?, Some(rate)))
+    };
+    match schema.index_of(name) {
+        Ok(at) => Ok((at, None)),
+        Err(_) => with_rate().ok_or_else(|| no_column("audio_column", name, schema)),
+    }
+}
+
+/// The error for samples whose rate is unknown.
+fn no_rate(schema: &Schema, field: &Field) -> Error {
+    let message = format!(
+        "column {:?} is {} and has samples without their rate; expected a column sampling_rate of integers (Hz), or \
+         a struct with the fields array and sampling_rate; or give the rate of all rows with the column, as \
+         audio_column={:?}; {}",
+        field.name(),
+        shortened(field.data_type()),
+        format!("{}@16000", field.name()),
+        listed(schema),
+    );
+    Error::new(ErrorKind::Schema, message)
 }
 
 /// The place of a column by its name, and its field.
@@ -682,22 +783,22 @@ fn is_text(data_type: &DataType) -> bool {
 /// What to do with a column whose values are recordings in another form, for an error.
 fn advice(data_type: &DataType) -> &'static str {
     let item = match data_type {
-        DataType::FixedSizeBinary(_) => return ": cast it to binary",
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             item.data_type()
         }
         _ => return "",
     };
-    match item {
-        DataType::Int8 | DataType::UInt8 => {
-            ": these lists may be the bytes of files; write them as binary, as with \
-             pa.array(map(bytes, column.to_numpy()), pa.binary())"
+    match item.is_floating() || item.is_integer() {
+        true => {
+            "; if these lists are samples, cast them to float32 in which 1.0 is full scale, or to int16 in which 32768 is"
         }
-        item if item.is_floating() || item.is_integer() => {
-            ": these lists may be samples; write each as WAV or FLAC, as with soundfile.write, and its bytes as binary"
-        }
-        _ => "",
+        false => "",
     }
+}
+
+/// Whether values are the bytes of a file, or text.
+fn is_binary(data_type: &DataType) -> bool {
+    holds_bytes(data_type) || matches!(data_type, DataType::FixedSizeBinary(_))
 }
 
 fn holds_bytes(data_type: &DataType) -> bool {
@@ -751,6 +852,7 @@ fn plain_layout(data_type: &DataType) -> Option<ValueLayout> {
         DataType::Binary | DataType::Utf8 => Some(ValueLayout::Offsets { width: 4 }),
         DataType::LargeBinary | DataType::LargeUtf8 => Some(ValueLayout::Offsets { width: 8 }),
         DataType::BinaryView | DataType::Utf8View => Some(ValueLayout::Views),
+        DataType::FixedSizeBinary(n) => Some(ValueLayout::FixedBytes { width: usize::try_from(*n).ok()? }),
         _ => None,
     }
 }

@@ -108,13 +108,14 @@ fn tar(bytes: &[u8]) {
     }
 }
 
-/// Parses a Parquet file with a column `text` and reads its rows, alone and in order.
+/// Parses a Parquet file with a column `text`, or with recordings, and reads its rows, alone and in order.
 fn parquet_file(bytes: &[u8]) {
     let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
-    let options =
-        ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ParquetOptions::text("text") };
-    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options) {
-        read_rows(&Arc::new(source));
+    for options in [ParquetOptions::text("text"), ParquetOptions::audio()] {
+        let options = ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..options };
+        if let Ok(source) = ParquetSource::open_in(Arc::clone(&storage), &paths, &options) {
+            read_rows(&Arc::new(source));
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::{Error, ErrorKind, Result};
 const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
 /// The recordings of a data folder of Kaldi.
 const KALDI: &str = "wav.scp";
+/// The files of such a folder beside `wav.scp`.
+const KALDI_OTHERS: [&str; 6] = ["segments", "text", "utt2spk", "spk2utt", "utt2dur", "reco2dur"];
 /// The manifest that NeMo writes beside its archives.
 const NEMO: &str = "tarred_audio_manifest.json";
 
@@ -30,6 +32,18 @@ pub(crate) fn is_metadata(name: &OsStr) -> bool {
     let (plain, compression) = Compression::split(Path::new(name));
     let names = if compression.is_some() { &METADATA[..2] } else { &METADATA };
     names.iter().any(|known| plain == Path::new(known))
+}
+
+/// What to give instead of a file that belongs to a data folder of Kaldi, for an error; None for any other.
+pub(crate) fn advice_on(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|_| KALDI_OTHERS.contains(&name_of(path)))?;
+    folder.join(KALDI).is_file().then(|| {
+        format!(
+            "{} belongs to a data folder of Kaldi, and is read with its wav.scp: give the folder, {}",
+            path.display(),
+            folder.display()
+        )
+    })
 }
 
 /// A table of a folder.

@@ -19,6 +19,7 @@
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
+//! | `lists` | recordings as lists of bytes or of samples |
 //! | `cells` | values of decoded Arrow arrays, one by one |
 //! | `shard` | the files of a dataset, and their row numbers |
 //! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
@@ -48,6 +49,7 @@ mod contents;
 mod entries;
 pub mod files;
 mod layouts;
+mod lists;
 mod open_recording;
 mod mapped;
 mod memory_permits;

@@ -107,8 +107,9 @@ def test_a_data_folder_of_kaldi(expected: list[str], tmp_path: Path) -> None:
         batch = next(loader)
     for utterance, speaker, text in zip(batch["utterance"], batch["speaker"], batch["text"], strict=True):
         assert (speaker, text) == (by_name[utterance]["speaker"], by_name[utterance]["text"])
-    with pytest.raises(FileNotFoundError, match="root="):
+    with pytest.raises(FileNotFoundError, match="root=") as raised:
         fb.Loader.train(tmp_path, **setting("text"))
+    assert "path_column" not in str(raised.value)
 
 
 def test_the_folder_above_a_data_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,11 +166,49 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["show", str(source), "-o", str(tmp_path / f"{source.name}.html")]) == 0
 
 
-def test_the_example() -> None:
-    script = ROOT / "examples" / "kaldi_folder.py"
+@pytest.mark.parametrize(
+    ("name", "told"), [("kaldi_folder", "speaker2-1: number three part 1"), ("lhotse_shar", "cut12: number 2")]
+)
+def test_the_examples(name: str, told: str) -> None:
+    script = ROOT / "examples" / f"{name}.py"
     done = subprocess.run([sys.executable, str(script)], check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "speaker2-1: number three part 1" in done.stdout
+    assert told in done.stdout
+
+
+@pytest.mark.parametrize("name", ["segments", "text", "utt2spk"])
+def test_other_files_of_a_data_folder_name_the_folder(name: str, tmp_path: Path) -> None:
+    write_data(tmp_path, lambda name: f"{name}.wav")
+    for source in (fb.Manifest(tmp_path / name), tmp_path / name, [tmp_path / name]):
+        with pytest.raises(fb.ConfigError, match=rf"{name} belongs to a data folder of Kaldi.*give the folder, "):
+            fb.Loader.train(source)
+    (tmp_path / "wav.scp").unlink()
+    with pytest.raises(fb.ConfigError, match="it ends in"):
+        fb.Loader.train(fb.Manifest(tmp_path / name))
+
+
+def test_segments_that_end_after_their_recording(tmp_path: Path) -> None:
+    """They end with it, for random access and for whole utterances; one that begins after it is a bad row."""
+    write_data(tmp_path, lambda name: f"{name}.wav")
+    shutil.copy(DIGITS / "0_theo_0.wav", tmp_path)
+    (tmp_path / "wav.scp").write_text("r 0_theo_0.wav\n")
+    end = seconds("0_theo_0")
+    (tmp_path / "segments").write_text(
+        f"a r 0.0 {end + 1}\nb r 0.1 {end + 2.5}\nc r {end + 1} {end + 2}\nd r 0.1 0.2\n"
+    )
+    with fb.AudioDataset(tmp_path, sample_rate=8000, features=None) as data:
+        lengths = {"abcd"[row]: data.info(row)["n_samples"] for row in (0, 1, 3)}
+        with pytest.raises(fb.DecodeError, match="has no samples"):
+            data.info(2)
+    for batching in (None, fb.batching.Buckets(max_duration=60.0, num_buckets=2)):
+        loader = fb.Loader.train(
+            tmp_path, batching=batching, crop=fb.crops.Whole(), features=fb.features.Waveform(sample_rate=8000),
+            columns=["utterance"], infinite=False, **({} if batching else {"batch_size": 2}),
+        )  # fmt: skip
+        with loader:
+            found = [pair for batch in loader for pair in zip(batch["utterance"], batch["valid_samples"], strict=True)]
+            assert {name: int(n) for name, n in found} == lengths
+            assert [error["row"] for error in loader.errors()] == [2]
 
 
 def test_a_shar_that_lhotse_wrote(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -126,32 +127,199 @@ def test_what_does_not_go_together(shards: Shards, tmp_path: Path) -> None:
         forebay.Loader(tmp_path / "short.parquet", **SMALL)
 
 
+RATE = 8000
+ENDINGS = ["parquet", "arrow", "lz4"]
+
+
+def written(folder: Path, ending: str, columns: dict[str, Any], **metadata: str) -> Path:
+    """Writes a table in Parquet with small pages, or in Arrow, also compressed, in batches of 7 rows."""
+    table = pa.table(columns).replace_schema_metadata(metadata or None)
+    path = folder / f"{ending}.{'parquet' if ending == 'parquet' else 'arrow'}"
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=7, data_page_size=512)
+        return path
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if ending == "lz4" else None)
+    with pa.ipc.new_stream(path, table.schema, options=options) as shard:
+        shard.write_table(table, max_chunksize=7)
+    return path
+
+
+def audio_of(n: int) -> list[bytes]:
+    """WAV files of different lengths."""
+    rows = [row.audio for row in tiny_rows(n)]
+    return [audio[: 44 + 2 * (100 + i)] for i, audio in enumerate(rows) if audio is not None]
+
+
+def integers(audio: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """The samples of a WAV file."""
+    return np.frombuffer(audio[44:], "<i2")
+
+
+def held(path: Path, **parameters: Any) -> list[np.ndarray[Any, Any]]:
+    """The waveforms of all rows."""
+    with forebay.AudioDataset(path, sample_rate=RATE, features=None, label_column="", **parameters) as data:
+        return [data.waveform(i)[0] for i in range(len(data))]
+
+
+KINDS: dict[str, Any] = {
+    "int8": lambda audio, kind: pa.array([np.frombuffer(row, "i1") for row in audio], kind(pa.int8())),
+    "uint8": lambda audio, kind: pa.array([np.frombuffer(row, "u1") for row in audio], kind(pa.uint8())),
+    "int16": lambda audio, kind: pa.array([integers(row) for row in audio], kind(pa.int16())),
+    "float32": lambda audio, kind: pa.array([integers(row) / np.float32(32768) for row in audio], kind(pa.float32())),
+    "float64": lambda audio, kind: pa.array([integers(row) / 32768 for row in audio], kind(pa.float64())),
+}
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("item", KINDS)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_recordings_as_lists_are_those_of_files(item: str, kind: Any, ending: str, tmp_path: Path) -> None:
+    """In every order, also read alone, and as spans; nulls are bad rows."""
+    audio = audio_of(40)
+    rates = pa.array([RATE] * 40, pa.int64())
+    plain = written(tmp_path, "parquet", {"audio": audio, "label": [0] * 40}).rename(tmp_path / "plain.parquet")
+    lists = written(tmp_path, ending, {"audio": KINDS[item](audio, kind), "sampling_rate": rates, "label": [0] * 40})
+    for expected, found in zip(held(plain), held(lists), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    small = {**SMALL, "infinite": False, "clip_seconds": 0.01, "batch_size": 8}
+    for order in ("sequential", "global", "window"):
+        batches = []
+        for path in (plain, lists):
+            with forebay.Loader(path, **small, order=order) as loader:
+                batches.append([digest(batch) for batch in loader])
+                assert not loader.errors()
+        assert batches[0] == batches[1]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_lists_of_ranks_and_after_a_resume(ending: str, tmp_path: Path) -> None:
+    table = {"audio": KINDS["float32"](audio_of(60), pa.list_), "sampling_rate": [RATE] * 60}
+    path = written(tmp_path, ending, table)
+    parameters = {**SMALL, "n_streams": 2, "order": "window"}
+    with forebay.Loader(path, **parameters) as loader:
+        next(loader)
+        state = loader.state_dict()
+        expected = [next(loader) for _ in range(5)]
+    parts = []
+    for rank in range(2):
+        with forebay.Loader(path, rank=rank, world_size=2, **{**parameters, "batch_size": 8}) as loader:
+            loader.load_state_dict(state)
+            parts.append([next(loader) for _ in range(5)])
+    for batch, first, second in zip(expected, *parts, strict=True):
+        assert digest({name: np.concatenate([first[name], second[name]]) for name in batch}) == digest(batch)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_samples_in_structs_of_several_channels_and_of_many_rates(ending: str, tmp_path: Path) -> None:
+    """As `datasets` decodes them; a rate of the row, of the schema, or of the parameter."""
+    mono = [integers(row) / np.float32(32768) for row in audio_of(20)]
+    rows = [{"path": "x.wav", "array": row, "sampling_rate": RATE} for row in mono]
+    kind = pa.struct({"path": pa.string(), "array": pa.list_(pa.float32()), "sampling_rate": pa.int32()})
+    structs = written(tmp_path, ending, {"audio": pa.array(rows, kind)})
+    for found, row in zip(held(structs), mono, strict=True):
+        np.testing.assert_array_equal(found[0], row)
+    stereo = [np.stack([row, -row]) for row in mono]
+    for kind in (pa.list_(pa.list_(pa.float32())), pa.list_(pa.list_(pa.float32()), 2)):
+        lists = written(tmp_path, ending, {"sound": pa.array([list(row) for row in stereo], kind)})
+        for found, row in zip(held(lists, audio_column=f"sound@{RATE}"), stereo, strict=True):
+            np.testing.assert_array_equal(found, row)
+    features = json.dumps({"info": {"features": {"audio": {"_type": "Audio", "sampling_rate": RATE}}}})
+    table = {"audio": pa.array(mono, pa.list_(pa.float32()))}
+    known = written(tmp_path, ending, table, huggingface=features)
+    for found, row in zip(held(known), mono, strict=True):
+        np.testing.assert_array_equal(found[0], row)
+    rates = [RATE if i % 2 else 2 * RATE for i in range(20)]
+    many = written(tmp_path, ending, {**table, "sampling_rate": rates})
+    with forebay.AudioDataset(many, sample_rate=RATE, features=None) as data:
+        assert [data.info(i)["sample_rate"] for i in range(20)] == rates
+        assert [data.info(i)["n_samples"] for i in range(20)] == [len(row) for row in mono]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_binary_of_fixed_length(ending: str, tmp_path: Path) -> None:
+    audio = [row.audio or b"" for row in tiny_rows(30)]
+    plain = written(tmp_path, "parquet", {"audio": audio}).rename(tmp_path / "plain.parquet")
+    fixed = written(tmp_path, ending, {"audio": pa.array([*audio[:-1], None], pa.binary(len(audio[0])))})
+    with pytest.raises(forebay.DecodeError, match="neither bytes nor a path"):
+        held(fixed)
+    expected = held(plain)
+    with forebay.AudioDataset(fixed, sample_rate=RATE, features=None) as data:
+        for i in range(29):
+            np.testing.assert_array_equal(data.waveform(i)[0], expected[i])
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("row", "rate", "kind", "told"),
     [
-        (pa.list_(pa.uint8()), "may be the bytes of files"),
-        (pa.list_(pa.int8()), "may be the bytes of files"),
-        (pa.list_(pa.int16()), "may be samples"),
-        (pa.large_list(pa.float32()), "may be samples"),
+        (None, RATE, "unreadable", "neither bytes nor a path"),
+        ([], RATE, "empty", "no samples|no bytes"),
+        ([0.5, None, 0.25], RATE, "corrupt", "null in it"),
+        ([0.5, float("nan")], RATE, "non_finite", "NaN"),
+        ([0.5], None, "corrupt", "sampling rate of the row is null"),
+        ([0.5], 0, "corrupt", "sampling rate of the row is 0 Hz"),
+        ([0.5], -3, "corrupt", "sampling rate of the row is -3 Hz"),
+        ([0.5], 2**31, "unsupported|corrupt", "Hz|per second"),
     ],
 )
-@pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_recordings_as_lists_are_refused_with_advice(kind: pa.DataType, told: str, ending: str, tmp_path: Path) -> None:
-    table = pa.table({"audio": pa.array([[1, 2, 3]], kind), "bytes": pa.array([b"abc"], pa.binary(3))})
-    path = tmp_path / f"lists.{ending}"
-    if ending == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.ipc.new_stream(path, table.schema) as shard:
-            shard.write_table(table)
-    with pytest.raises(forebay.ConfigError, match=f"holds no recordings.* {told}"):
-        forebay.Loader(path, **SMALL)
-    with pytest.raises(forebay.ConfigError, match="cast it to binary"):
-        forebay.Loader(path, audio_column="bytes", **SMALL)
-    # The advice, followed, gives the bytes.
-    if "bytes" in told:
-        row = np.frombuffer(tiny_rows(1)[0].audio or b"", "u1").view(kind.value_type.to_pandas_dtype())
-        lists = pa.chunked_array([pa.array([row], kind)])
-        table = pa.table({"audio": pa.array(map(bytes, lists.to_numpy()), pa.binary())})
-        pq.write_table(table, tmp_path / "bytes.parquet")
-        assert next(forebay.Loader(tmp_path / "bytes.parquet", **{**SMALL, "batch_size": 1}))["spectrogram"].any()
+def test_bad_rows_of_samples(
+    row: list[float] | None, rate: int | None, kind: str, told: str, ending: str, tmp_path: Path
+) -> None:
+    good = [integers(audio) / 32768 for audio in audio_of(20)]
+    table = {
+        "audio": pa.array([*good[:9], row, *good[9:]], pa.list_(pa.float32())),
+        "sampling_rate": pa.array([RATE] * 9 + [rate] + [RATE] * 11, pa.int64()),
+    }
+    path = written(tmp_path, ending, table)
+    with forebay.Loader(path, **{**SMALL, "infinite": False, "order": "sequential", "batch_size": 4}) as loader:
+        n = sum(len(batch["index"]) for batch in loader)
+        [error] = loader.errors()
+    assert (n, error["row"]) == (20, 9)
+    assert re.fullmatch(kind, error["kind"]), error
+    assert re.search(told, error["reason"]), error
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_bad_channels(ending: str, tmp_path: Path) -> None:
+    rows = [[[0.5, 0.25]], [[0.5, 0.25], [0.5]], [[0.5], None], [[0.5]] * 300, []]
+    path = written(tmp_path, ending, {"audio": pa.array(rows, pa.list_(pa.list_(pa.float64())))})
+    with forebay.AudioDataset(path, sample_rate=RATE, features=None, audio_column=f"audio@{RATE}") as data:
+        assert data.waveform(0)[0].shape[-1] == 2
+        for row, told in enumerate(["2 samples and channel 1 has 1", "null in it", "300 lists", "no samples|no bytes"]):
+            with pytest.raises(forebay.DecodeError, match=told):
+                data.waveform(row + 1)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_lists_without_a_rate_or_of_other_types_are_refused(ending: str, tmp_path: Path) -> None:
+    lists = pa.list_
+    for kind, told in [
+        (lists(pa.int32()), "holds no recordings.*cast them to float32"),
+        (lists(lists(pa.uint8())), "holds no recordings"),
+        (lists(lists(lists(pa.float32()))), "holds no recordings"),
+        (lists(pa.float16()), "holds no recordings.*cast them to float32"),
+        (pa.int64(), "holds no recordings"),
+        (lists(pa.float32()), "without their rate.*audio@16000"),
+    ]:
+        path = written(tmp_path, ending, {"audio": pa.array([None], kind)})
+        with pytest.raises(forebay.ConfigError, match=told):
+            forebay.Loader(path, **SMALL)
+    path = written(tmp_path, ending, {"audio": [b"RIFF"]})
+    with pytest.raises(forebay.ConfigError, match=r"rate 8000 .* for lists of samples"):
+        forebay.Loader(path, audio_column="audio@8000", **SMALL)
+    with pytest.raises(forebay.ConfigError, match="no such column"):
+        forebay.Loader(path, audio_column="audio@fast", **SMALL)
+
+
+def test_a_row_of_many_pages_of_equal_values_is_bounded(tmp_path: Path) -> None:
+    """A few bytes of a page may stand for any number of values, and a row may have many pages."""
+    silent = np.zeros(40_000_000, np.float32)
+    table = pa.table({"audio": pa.array([silent], pa.list_(pa.float32())), "sampling_rate": [RATE]})
+    path = tmp_path / "silent.parquet"
+    pq.write_table(table, path, data_page_size=1024, write_batch_size=1_000_000, compression="none")
+    assert path.stat().st_size < 1_000_000
+    with (
+        forebay.AudioDataset(path, sample_rate=RATE, features=None, max_record_bytes=1_000_000) as data,
+        pytest.raises(forebay.DecodeError, match="a row may have all of them"),
+    ):
+        data.waveform(0)

@@ -180,8 +180,9 @@ macro_rules! loader_parameters {
         /// decides where. A batch has these fields instead of `spectrogram` or `waveform`. None: one
         /// recording.
         audio: Waveforms = None, state(audio), elsewhere(stems, audio_columns, waveforms);
-        /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
-        /// `audio`; in a table `path`, `file_name`, `audio` or the like.
+        /// Name of the column of recordings, or of their paths; of samples whose rate no column has, with the
+        /// rate: `"samples@16000"`. None: the schema's Audio feature, else `audio`; in a table `path`,
+        /// `file_name`, `audio` or the like.
         audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: batches have no labels.

@@ -134,6 +134,25 @@ impl Array {
         }
     }
 
+    /// The place of `n` values of `width` bytes each from `row` on, or these bytes.
+    pub(crate) fn values(&mut self, shard: &OpenShard, row: u64, n: u64, width: usize) -> Result<ValueBytes> {
+        let len = n.checked_mul(width as u64).ok_or_else(|| impossible(row))?;
+        self.buffer(1)?.part(shard, place(row, width)?, len)
+    }
+
+    /// Whether any of the values from `row` on is null, up to `n` of them.
+    pub(crate) fn any_null(&mut self, shard: &OpenShard, row: u64, n: u64) -> Result<bool> {
+        if self.buffers.first().is_none_or(ArrowBuffer::is_absent) {
+            return Ok(false);
+        }
+        for row in row..row.saturating_add(n) {
+            if !self.is_valid(shard, row)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The bytes of a short text at `row`, which are read together with their neighbours; None if it is
     /// null.
     ///
@@ -184,6 +203,7 @@ impl Array {
                 self.buffer(2)?.part(shard, start, len).map(Some)
             }
             ValueLayout::Views => self.view(shard, row).map(Some),
+            ValueLayout::FixedBytes { width } => self.values(shard, row, 1, width).map(Some),
             ValueLayout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(shard, index)?;
@@ -273,6 +293,9 @@ fn bit(buffer: &mut ArrowBuffer, shard: &OpenShard, row: u64) -> Result<bool> {
 }
 
 fn place(row: u64, width: usize) -> Result<u64> {
-    row.checked_mul(width as u64)
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("an impossible row {row}")))
+    row.checked_mul(width as u64).ok_or_else(|| impossible(row))
+}
+
+fn impossible(row: u64) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("an impossible row {row}"))
 }

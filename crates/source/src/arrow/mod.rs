@@ -21,6 +21,7 @@ mod array;
 mod buffer;
 mod dictionaries;
 mod index;
+mod listed;
 mod message;
 mod other;
 mod reader;

@@ -18,7 +18,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    ArrowSource, array::Array, buffer::ValueBytes, other::OtherArrays, shard::OpenShard, spans::Span,
+    ArrowSource, array::Array, buffer::ValueBytes, listed::ListArrays, other::OtherArrays, shard::OpenShard,
+    spans::Span,
 };
 use crate::{
     Error, ErrorKind, Excerpt, HEAD_BYTES, RawRecord, Result,
@@ -72,6 +73,7 @@ struct OpenBatch {
     n_rows: u64,
     audio_struct: Option<Array>,
     bytes: Option<Array>,
+    lists: Option<ListArrays>,
     path: Option<Array>,
     label: Option<Array>,
     others: Vec<OtherArrays>,
@@ -220,11 +222,16 @@ impl ArrowReader {
             values.push(Value::Int(batch.label(open, row)?));
         }
         let max_record_bytes = self.source.max_record_bytes;
+        // The head of samples shows no part that is enough.
+        let has_samples = batch.lists.as_ref().is_some_and(ListArrays::has_samples);
+        let excerpt = if has_samples { &|_: &[u8], _| None } else { excerpt };
+        let mut is_list = batch.lists.is_some();
         let bytes = match batch.part(open, row)? {
             Some(ValueBytes::Memory(bytes)) => {
                 check_record_bytes(bytes.len() as u64, max_record_bytes)?;
+                let items = batch.lists.as_ref().map(ListArrays::items);
                 if open.has_granted.load(Ordering::Relaxed)
-                    && batch.bytes.as_ref().is_some_and(Array::is_granted)
+                    && batch.bytes.as_ref().or(items).is_some_and(Array::is_granted)
                 {
                     self.permits.mark_counted();
                 }
@@ -244,11 +251,19 @@ impl ArrowReader {
                     }
                 }
             }
-            None => self.read_other_file(shard, row)?,
+            None => {
+                is_list = false;
+                self.read_other_file(shard, row)?
+            }
         };
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
         }
+        let lists = self.batches.first_mut().and_then(|batch| batch.lists.as_mut()).filter(|_| is_list);
+        let bytes = match (lists, self.shards.first()) {
+            (Some(lists), Some(open)) => lists.recording(open, row, bytes, &self.permits)?,
+            _ => bytes,
+        };
         if self.source.contents.extra_columns.contains(&ExtraColumn::Path) {
             values.push(ExtraColumn::path(self.first_path(shard, row))?);
         }
@@ -463,6 +478,7 @@ impl ArrowReader {
             n_rows: batch.n_rows,
             audio_struct: array(columns.audio_struct),
             bytes: array(columns.bytes),
+            lists: ListArrays::new(columns, batch, at),
             path: array(columns.path),
             label: array(columns.label),
             others: columns.others.iter().map(|other| OtherArrays::new(other, columns, batch, at)).collect(),
@@ -522,12 +538,15 @@ impl ArrowSource {
         let (Some(batch), Some(columns)) = (index.batches.get(index.batch_at(local)), &index.columns) else {
             return 1;
         };
-        let Some(which) = columns.bytes else { return 1 };
+        let items = columns.lists.as_ref().map(|lists| lists.items);
+        let Some(which) = columns.bytes.or(items) else { return 1 };
         let buffers = &batch.arrays[which].buffers;
         let bytes: u64 = match columns.arrays[which].layout {
             ValueLayout::Offsets { .. } | ValueLayout::Views => {
                 buffers.iter().skip(2).map(|buffer| buffer.len).sum()
             }
+            ValueLayout::FixedBytes { .. } => buffers.iter().skip(1).map(|buffer| buffer.len).sum(),
+            _ if items.is_some() => buffers.iter().skip(1).map(|buffer| buffer.len).sum(),
             _ => return 1,
         };
         let mean = bytes / batch.n_rows.max(1);
@@ -543,6 +562,7 @@ impl OpenBatch {
     fn is_for_one_row(&self) -> bool {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let others = self.others.iter().flat_map(OtherArrays::arrays);
+        let others = others.chain(self.lists.iter().flat_map(ListArrays::arrays));
         arrays.into_iter().flatten().chain(others).any(Array::is_for_one_row)
     }
 
@@ -569,6 +589,9 @@ impl OpenBatch {
         if !self.is_valid(shard, row)? {
             return Ok(None);
         }
-        self.bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(shard, row))
+        match (&mut self.lists, &mut self.bytes) {
+            (Some(lists), _) => lists.part(shard, row),
+            (None, bytes) => bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(shard, row)),
+        }
     }
 }

@@ -183,6 +183,7 @@ fn is_long_enough(
         ValueLayout::Bool => bits,
         ValueLayout::Int { width, .. }
         | ValueLayout::Float { width }
+        | ValueLayout::FixedBytes { width }
         | ValueLayout::Dictionary { width, .. } => n_values.checked_mul(width as u64)?,
         // An array without values may have no offsets.
         ValueLayout::Offsets { .. } if n_values == 0 => 0,

@@ -295,9 +295,12 @@ pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
         1 => String::new(),
         n => format!("; the files of {} other rows that were tried cannot be opened either", n - 1),
     };
+    // The columns of a wav.scp have no names.
+    let table = error.place.shard.as_deref();
+    let is_script = table.and_then(|table| table.extension()).is_some_and(|ending| ending == "scp");
+    let column = if is_script { "" } else { ", and path_column= names the column of paths" };
     let message = format!(
-        "{}{others}; relative paths begin at root=, by default the table's own folder, and path_column= names the column of \
-         paths",
+        "{}{others}; relative paths begin at root=, by default the table's own folder{column}",
         error.message
     );
     Err(Error { kind: if is_missing { ErrorKind::NotFound } else { ErrorKind::Config }, message, ..error })

@@ -17,6 +17,7 @@ use crate::{
     compression::Compression,
     fallible_alloc,
     fields::Value,
+    layouts::advice_on,
     storage::Storage,
 };
 
@@ -173,6 +174,9 @@ impl TableBuilder {
             ("parquet", None) => self.parquet(storage, path, manifest, asked)?,
             ("tar", None) => self.tar(storage, path, manifest, asked)?,
             _ => {
+                if let Some(advice) = advice_on(path) {
+                    return Err(Error::new(ErrorKind::Config, advice));
+                }
                 let ending = ending_of(path);
                 let packed = match &ending[..] {
                     "gz" | "tgz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",

@@ -245,7 +245,7 @@ impl RowGroups for GroupChunks<'_> {
         let checked = CheckedPages {
             pages: Box::new(pages),
             is_nullable: levels.max_def_level() > 0,
-            is_repeated: levels.max_rep_level() > 0,
+            repetition: u32::try_from(levels.max_rep_level()).unwrap_or(0),
             max_bytes: self.max_record_bytes,
             batch_rows: self.batch_rows,
             value_bytes: length_of(chunk.column_descr()).unwrap_or(0).max(VALUE),
@@ -258,6 +258,7 @@ impl RowGroups for GroupChunks<'_> {
             passed: 0,
             is_dictionary: false,
             deferred: None,
+            row: (0, 0),
         };
         Ok(Box::new(OneChunk(Some(Box::new(checked)))))
     }

@@ -194,8 +194,8 @@ pub(super) struct CheckedPages {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has definition levels, which mark nulls.
     pub is_nullable: bool,
-    /// Whether rows are lists, so that each page has repetition levels, which mark their starts.
-    pub is_repeated: bool,
+    /// How deeply lists are nested in rows; if at all, each page has repetition levels, which mark their starts.
+    pub repetition: u32,
     /// The most bytes of the values of a page of lists; 64 MiB, and 64 times the encoded bytes, are always
     /// allowed.
     pub max_bytes: u64,
@@ -218,6 +218,8 @@ pub(super) struct CheckedPages {
     pub is_dictionary: bool,
     /// The number of the dictionary page, if it was skipped and not read since.
     pub deferred: Option<u64>,
+    /// Of lists, the values of the pages of the row that the last page ends in, and these pages: bytes.
+    pub row: (u64, u64),
 }
 
 /// Caches the last decompressed page of each column, and its dictionary, for the next decoder of the row
@@ -312,20 +314,21 @@ impl CheckedPages {
         Ok(page)
     }
 
-    fn check(&self, page: &Page) -> Result<(), ParquetError> {
+    fn check(&mut self, page: &Page) -> Result<(), ParquetError> {
         let mut expanded = self.expanded(page)?;
-        if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
+        if self.repetition > 0 && !matches!(page, Page::DictionaryPage { .. }) {
             // A run of any number of equal values takes a few bytes. If rows are lists, one row may have all
-            // of them.
+            // of them, and go on in further pages.
             let values = u64::from(page.num_values()).saturating_mul(self.value_bytes);
-            let limit =
-                self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));
-            if values > limit {
+            let before = if begins_row(page, self.repetition) { (0, 0) } else { self.row };
+            let pages = before.1.saturating_add(page.buffer().len() as u64);
+            self.row = (before.0.saturating_add(values), pages);
+            let limit = self.max_bytes.max(MAX_BATCH).max(pages.saturating_mul(USUAL_RATIO));
+            if self.row.0 > limit {
                 let message = format!(
-                    "a page of {} bytes has {} values of lists; with max_record_bytes={} at most {limit} bytes of values are allowed",
-                    page.buffer().len(),
-                    page.num_values(),
-                    self.max_bytes
+                    "pages of {pages} bytes have {} bytes of values of lists, and a row may have all of them; with \
+                     max_record_bytes={} at most {limit} bytes of values are allowed",
+                    self.row.0, self.max_bytes
                 );
                 return Err(self.chunks.refuse(Error::new(ErrorKind::TooLarge, message)));
             }
@@ -350,7 +353,7 @@ impl CheckedPages {
         let (values, encoding) = match page {
             Page::DataPage { buf, encoding, .. } => {
                 // The levels come first, each kind preceded by its length.
-                let n_levels = usize::from(self.is_repeated) + usize::from(self.is_nullable);
+                let n_levels = usize::from(self.repetition > 0) + usize::from(self.is_nullable);
                 let behind = |buf: &'_ [u8]| {
                     let levels = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
                     levels.saturating_add(4)
@@ -379,6 +382,24 @@ impl CheckedPages {
             // Values in a page or a dictionary are views of it.
             _ => Ok(0),
         }
+    }
+}
+
+/// Whether the first value of a page of lists is the first of its row: its repetition level is 0.
+///
+/// Source: Parquet format, "Run length encoding / bit-packing hybrid".
+fn begins_row(page: &Page, repetition: u32) -> bool {
+    let levels = match page {
+        Page::DataPage { buf, rep_level_encoding: Encoding::RLE, .. } => buf.get(4..),
+        Page::DataPageV2 { buf, rep_levels_byte_len, .. } => buf.get(..*rep_levels_byte_len as usize),
+        _ => None,
+    };
+    let mut levels = Varints(levels.unwrap_or_default());
+    // A run has its value in a byte, as there are fewer levels than 256; packed ones begin with the lowest bits.
+    match (levels.unsigned(), levels.byte()) {
+        (Some(header), Some(level)) if header & 1 == 0 => level == 0,
+        (Some(_), Some(packed)) => packed.trailing_zeros() >= u32::BITS - repetition.leading_zeros(),
+        _ => false,
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     Error, ErrorKind, Result,
     catch_panic::guarded,
     columns::{ArrayColumns, FeatureCache, Item, ValueLayout},
+    lists::{ListColumn, ListRate},
 };
 
 /// The columns to decode of each row group, and their positions in a batch.
@@ -37,10 +38,30 @@ pub(super) struct ColumnPlan {
     /// The indices of the payload's bytes and path, in a batch or in the struct.
     pub bytes: Option<usize>,
     pub path: Option<usize>,
+    /// The recordings as lists, if the column has such; their place is as that of bytes.
+    pub lists: Option<PlannedLists>,
     /// The index of the label in a batch.
     pub label: Option<usize>,
     /// The names of the other columns, and their indices in a batch; `None` for one of nulls.
     pub others: Vec<(Arc<str>, Option<usize>)>,
+}
+
+/// Recordings as lists.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PlannedLists {
+    pub column: ListColumn,
+    pub at: usize,
+    pub rate: PlannedRate,
+}
+
+/// Where the rate of samples is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum PlannedRate {
+    Known(u32),
+    /// In the column of a batch with this index.
+    Column(usize),
+    /// In the field of the struct with this index.
+    Field(usize),
 }
 
 /// Chooses the columns of the payload, the label and the others by [`ArrayColumns::choose`], and plans how to
@@ -128,6 +149,7 @@ impl Plans {
                     && known.leaves == plan.leaves
                     && known.is_struct == plan.is_struct
                     && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label]
+                    && known.lists == plan.lists
                     && known.others == plan.others =>
             {
                 Arc::clone(known)
@@ -146,35 +168,64 @@ impl ColumnPlan {
             (wanted.layout != ValueLayout::Null).then_some(wanted.path.as_slice())
         };
         let [bytes, path, label] = [columns.bytes, columns.path, columns.label].map(place);
+        let lists = place(columns.lists.as_ref().map(|lists| lists.levels[0].0));
+        let rate = columns.lists.as_ref().and_then(|lists| lists.rate);
+        let rate_column = if let Some(ListRate::Array(at)) = rate { place(Some(at)) } else { None };
+        // A column has one step, the field of a struct two.
+        let rate_field = rate_column.filter(|path| path.len() > 1);
         let (mut roots, mut leaves) = (Vec::new(), Vec::new());
-        let mut leaf = |path: &[usize]| {
+        let leaf = |path: &[usize]| {
             let found = (0..schema.num_columns()).find(|&leaf| is_at(schema, leaf, path));
-            leaves.push(found.ok_or_else(|| ParquetError::General("a column without values".into()))?);
-            Ok::<_, ParquetError>(())
+            found.ok_or_else(|| ParquetError::General("a column without values".into()))
         };
         // The fields of the struct, or the one column, in the order of the schema.
-        let mut payload: Vec<_> = [bytes, path].into_iter().flatten().collect();
+        let mut payload: Vec<_> = [bytes, path, lists, rate_field].into_iter().flatten().collect();
         payload.sort_unstable();
         for path in &payload {
-            leaf(path)?;
+            match path {
+                [column, within @ ..] if Some(*path) == lists => {
+                    leaves.extend(leaves_of(schema, *column, &only(&root.get_fields()[*column], within)?));
+                }
+                path => leaves.push(leaf(path)?),
+            }
         }
         let at = |wanted: Option<&[usize]>| payload.iter().position(|path| Some(*path) == wanted);
-        let is_struct = columns.audio_struct.is_some();
+        let (is_struct, path_field) = (columns.audio_struct.is_some(), path);
         if let Some(&&[column, ..]) = payload.first() {
             let column = &root.get_fields()[column];
+            let part = |path: &[usize], part: &TypePtr| match [bytes, path_field].contains(&Some(path)) {
+                true => bare(part),
+                false => Ok(Arc::clone(part)),
+            };
             roots.push(match is_struct {
                 true => {
-                    let fields = payload.iter().filter_map(|path| column.get_fields().get(*path.get(1)?));
+                    let field = |path: &&[usize]| Some(part(path, column.get_fields().get(*path.get(1)?)?));
+                    let fields = payload.iter().filter_map(field).collect::<Result<_, _>>()?;
                     let info = column.get_basic_info();
                     let group = Type::group_type_builder(column.name()).with_repetition(info.repetition());
-                    Arc::new(group.with_fields(fields.map(bare).collect::<Result<_, _>>()?).build()?)
+                    Arc::new(group.with_fields(fields).build()?)
                 }
-                false => bare(column)?,
+                false => part(payload[0], column)?,
             });
+        }
+        let planned = columns.lists.clone().zip(at(lists));
+        let mut planned = planned.map(|(column, at)| {
+            let rate = if let Some(ListRate::Known(rate)) = column.rate { rate } else { 0 };
+            PlannedLists { column, at, rate: PlannedRate::Known(rate) }
+        });
+        if let (Some(planned), Some(path)) = (&mut planned, rate_column) {
+            planned.rate = match (at(rate_field), path) {
+                (Some(at), _) => PlannedRate::Field(at),
+                (None, path) => {
+                    leaves.push(leaf(path)?);
+                    roots.push(Arc::clone(&root.get_fields()[path[0]]));
+                    PlannedRate::Column(roots.len() - 1)
+                }
+            };
         }
         let mut label_at = None;
         if let Some(path @ [column, ..]) = label {
-            leaf(path)?;
+            leaves.push(leaf(path)?);
             label_at = Some(roots.len());
             roots.push(Arc::clone(&root.get_fields()[*column]));
         }
@@ -195,7 +246,7 @@ impl ColumnPlan {
         let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
         let (bytes, path) = (at(bytes), at(path));
         let schema = Arc::new(descriptor);
-        Ok(Self { levels, schema, leaves, is_struct, bytes, path, label: label_at, others })
+        Ok(Self { levels, schema, leaves, is_struct, bytes, path, lists: planned, label: label_at, others })
     }
 }
 
@@ -269,7 +320,8 @@ fn is_at(schema: &SchemaDescriptor, leaf: usize, path: &[usize]) -> bool {
 fn bare(column: &TypePtr) -> Result<TypePtr, ParquetError> {
     let info = column.get_basic_info();
     let bare = Type::primitive_type_builder(column.name(), column.get_physical_type());
-    Ok(Arc::new(bare.with_repetition(info.repetition()).build()?))
+    let length = if let Type::PrimitiveType { type_length, .. } = &**column { *type_length } else { -1 };
+    Ok(Arc::new(bare.with_repetition(info.repetition()).with_length(length).build()?))
 }
 
 /// The fields, with binary as views.

@@ -127,16 +127,24 @@ impl ParquetReader {
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let [has_label, has_path] = [ExtraColumn::Label, ExtraColumn::Path]
             .map(|value| self.source.contents.extra_columns.contains(&value));
+        let (permits, most) = (self.permits.clone(), self.source.max_record_bytes);
         let values = self.with_values(shard, row, run, |values, at| {
-            let bytes = values.bytes(at)?;
+            let copied = values.copied(at)?.map(|found| {
+                check_record_bytes(found.n_bytes(), most)?;
+                let permit = permits.admit(found.n_bytes())?;
+                Ok::<_, Error>(covered(found.recording()?, permit))
+            });
+            let copied = copied.transpose()?;
+            let is_copy = copied.is_some();
+            let bytes = if is_copy { copied } else { values.bytes(at)? };
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
             let label = has_label.then(|| values.label(at)).transpose()?;
             let others = values.others(at)?;
-            Ok((label, bytes, path, others, values.is_granted(at), values.is_lavish(at)))
+            Ok((label, bytes, path, others, is_copy, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
-        let (label, bytes, path, others, is_granted, is_lavish) = values?;
+        let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
         let is_text = matches!(self.source.payload, Payload::Text(_));
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
@@ -151,6 +159,7 @@ impl ParquetReader {
         // The path of a row with bytes is not opened.
         let path = if bytes.is_some() { None } else { path? };
         let bytes = match (bytes, path) {
+            (Some(bytes), _) if is_copy => bytes,
             (Some(bytes), _) if run > 1 && !is_lavish => {
                 if is_granted {
                     self.permits.mark_counted();

@@ -269,6 +269,7 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         is_struct: false,
         bytes: None,
         path: None,
+        lists: None,
         label: None,
         others: Vec::new(),
     })

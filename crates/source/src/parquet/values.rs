@@ -5,18 +5,21 @@
 //!
 //! Source: Arrow columnar format, "Variable-size binary view layout".
 
-use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch, StructArray, cast::AsArray, types::*};
+use arrow_array::{
+    Array, ArrayRef, BinaryViewArray, FixedSizeBinaryArray, RecordBatch, StructArray, cast::AsArray, types::*,
+};
 use std::{ops::Deref, sync::Arc};
 
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::plan::ColumnPlan;
+use super::plan::{ColumnPlan, PlannedLists, PlannedRate};
 use crate::{
     Error, ErrorKind, Result, cells,
     columns::in_column,
     contract::{NO_LABEL, Permit, SMALL_READ},
     fields::{Row, Value},
+    lists::{ListItem, ListValues, of_array, row_rate},
 };
 
 /// Some rows of a row group, decoded.
@@ -26,9 +29,20 @@ pub(super) struct GroupValues {
     payload: Option<StructArray>,
     bytes: Option<ByteColumn>,
     path: Option<ByteColumn>,
+    /// Recordings that are no views of pages.
+    copied: Option<Copied>,
     label: Option<ArrayRef>,
     /// The other columns and their names; `None` for one of nulls.
     others: Vec<(Arc<str>, Option<ArrayRef>)>,
+}
+
+/// Recordings that are copied out of their array.
+#[derive(Debug)]
+enum Copied {
+    /// Of one length.
+    Fixed(FixedSizeBinaryArray),
+    /// Lists, and the array of the rates of samples, if it is not known.
+    Lists(PlannedLists, ArrayRef, Option<ArrayRef>),
 }
 
 #[derive(Debug)]
@@ -66,7 +80,8 @@ impl GroupValues {
     pub(super) fn new(batch: &RecordBatch, plan: &ColumnPlan, permits: &Arc<[Permit]>) -> Result<Self> {
         let unexpected =
             || Error::new(ErrorKind::Corrupt, "a column has another type than the footer claims");
-        let payload = match plan.is_struct && plan.bytes.or(plan.path).is_some() {
+        let lists = plan.lists.as_ref().map(|lists| lists.at);
+        let payload = match plan.is_struct && plan.bytes.or(plan.path).or(lists).is_some() {
             true => Some(
                 batch.columns().first().and_then(|column| column.as_struct_opt()).ok_or_else(unexpected)?,
             ),
@@ -78,11 +93,26 @@ impl GroupValues {
             let array = columns.get(at).and_then(|column| column.as_binary_view_opt());
             array.map(|array| Some(ByteColumn::new(array.clone(), permits))).ok_or_else(unexpected)
         };
-        let (bytes, path) = (column(plan.bytes)?, column(plan.path)?);
+        let found = |columns: &[ArrayRef], at: usize| columns.get(at).cloned().ok_or_else(unexpected);
+        let fixed = plan.bytes.and_then(|at| columns.get(at)?.as_fixed_size_binary_opt().cloned());
+        let copied = match &plan.lists {
+            Some(lists) => {
+                let rate = match lists.rate {
+                    PlannedRate::Known(_) => None,
+                    PlannedRate::Column(at) => Some(found(batch.columns(), at)?),
+                    PlannedRate::Field(at) => Some(found(columns, at)?),
+                };
+                Some(Copied::Lists(lists.clone(), found(columns, lists.at)?, rate))
+            }
+            None => fixed.map(Copied::Fixed),
+        };
+        let bytes = if copied.is_none() { column(plan.bytes)? } else { None };
+        let path = column(plan.path)?;
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
         let other = |at: &Option<usize>| batch.columns().get((*at)?).cloned();
         let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at))).collect();
-        Ok(Self { n_rows: batch.num_rows(), payload: payload.cloned(), bytes, path, label, others })
+        let payload = payload.cloned();
+        Ok(Self { n_rows: batch.num_rows(), payload, bytes, path, copied, label, others })
     }
 
     /// The values of a row in the other columns.
@@ -95,6 +125,32 @@ impl GroupValues {
             None => Ok(Value::Null),
         };
         self.others.iter().map(value).collect()
+    }
+
+    /// The numbers of a recording that is copied out of its array; None if it is null, or in `bytes`.
+    ///
+    /// # Errors
+    /// As [`of_array`] and [`row_rate`].
+    pub(super) fn copied(&self, row: usize) -> Result<Option<ListValues<'_>>> {
+        if self.payload.as_ref().is_some_and(|payload| payload.is_null(row)) {
+            return Ok(None);
+        }
+        match &self.copied {
+            None => Ok(None),
+            Some(Copied::Fixed(array)) => Ok(array.is_valid(row).then(|| {
+                let numbers = array.value(row);
+                ListValues { numbers, item: ListItem::Byte, channels: 1, rate: 0 }
+            })),
+            Some(Copied::Lists(lists, array, rates)) => {
+                let Some((numbers, channels)) = of_array(array, row, &lists.column)? else { return Ok(None) };
+                let rate = match (lists.rate, rates) {
+                    (PlannedRate::Known(rate), _) => rate,
+                    (_, Some(rates)) => row_rate(&cells::value(rates, row)?)?,
+                    _ => 0,
+                };
+                Ok(Some(ListValues { numbers, item: lists.column.item, channels, rate }))
+            }
+        }
     }
 
     /// The bytes of a row; None if they are null.

@@ -160,6 +160,9 @@ impl<'a> FolderWalk<'a> {
                 ),
             ));
         }
+        if let Some(advice) = layouts::advice_on(path).filter(|_| self.reads == Reads::Recordings) {
+            return Err(Error::new(ErrorKind::Config, advice));
+        }
         // Of a list of recordings, a missing one is a bad record.
         let is_needed = n == 1 && is_recording(path.as_os_str());
         if self.reads != Reads::Recordings || is_needed {
