@@ -538,7 +538,7 @@ class Only(_StepPart):
     `field`: its name; of a field of several columns all waveforms are changed. `steps` are steps on waveforms, but for
     `Speed`, which all waveforms of a row have in common. Without `Only` a step does the same to all of them, so that a
     mixture stays the sum of its parts. A step draws the values that it would draw in the list itself. Targets on the
-    time line of a row do not follow a `Roll` in it.
+    time line of a row do not follow a `Roll` in it, and what is padding of the row stays padding, also behind a `Mix`.
 
     Noisy and clean speech of one recording: `audio={"noisy": "path", "clean": "path"}`, and `Only("noisy",
     [Mix("noise/", snr_db=(-5, 20))])`.

@@ -568,7 +568,7 @@ fn column(
         source
     } else {
         let options = ArrowOptions {
-            audio_column: config.audio_column.clone(),
+            audio_column: config.first_audio_column().map(str::to_owned),
             label_column: ColumnChoice::Nothing,
             columns: vec![name.to_owned()],
             store: config.storage_options.clone(),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -253,6 +254,83 @@ def test_a_row_is_bad_if_one_of_its_recordings_is(tmp_path: Path) -> None:
     assert 'column "s1"' in reasons[3]
     with pytest.raises(forebay.DecodeError, match=r'row 0, "0-mix.wav": column "s2"'):
         batches(table, on_error="raise")
+
+
+@pytest.mark.parametrize("speed", [0.95, 1.1])
+def test_unlike_rates_are_played_at_one_speed(tmp_path: Path, speed: float) -> None:
+    """By a ratio that is exact: over 12 s a rate that is rounded to whole hertz would be 5 samples off."""
+    rates, rows = (8000, 11_025, 16_000), []
+    for row in range(3):
+        for rate in rates:
+            seconds = np.arange(12 * rate) / rate
+            sine = (9000 * np.sin(2 * np.pi * 300 * seconds + row)).round().astype(int)
+            (tmp_path / f"{row}-{rate}.wav").write_bytes(wav(sine, rate))
+        rows.append({str(rate): f"{row}-{rate}.wav" for rate in rates})
+    table = tmp_path / "rows.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for first in rates:
+        names = sorted(map(str, rates), key=lambda name: name != str(first))
+        (batch,) = batches(
+            table, audio={name: name for name in names}, features=features.Waveform(sample_rate=16_000),
+            clip_seconds=0.5, crop=crops.End(), augment=[augment.Speed((speed,))],
+        )  # fmt: skip
+        assert len(batch["index"]) == 3
+        for name in names:
+            difference = np.abs(batch[name] - batch[str(first)])[:, 200:-200]
+            assert difference.max() < 2e-3
+
+
+def test_segments_of_unlike_rates(tmp_path: Path) -> None:
+    """A segment begins at a sample of each recording; no row is bad for that."""
+    rows = []
+    for rate in (8000, 11_025):
+        (tmp_path / f"{rate}.wav").write_bytes(wav(source(10 * rate, 0, 1), rate))
+    for start in np.random.default_rng(0).uniform(0, 8, 60):
+        rows.append({"low": "8000.wav", "high": "11025.wav", "start": start, "end": start + 1.2345})
+    table = tmp_path / "rows.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for rate in (8000, 16_000, 48_000):
+        made = features.Waveform(sample_rate=rate)
+        found = batches(table, audio={"low": "low", "high": "high"}, features=made, clip_seconds=0.5)
+        assert sum(len(batch["index"]) for batch in found) == 60
+
+
+@pytest.mark.parametrize("name", ["bucket", "offsets", "valid_samples"])
+def test_names_of_other_fields_are_refused(table: Path, name: str) -> None:
+    given = {**GIVEN, "audio": {name: "mix", "other": "s1"}, "crop": crops.Whole(), "order": "global"}
+    packed = batching.Buckets(3.0, packed=True)
+    del given["batch_size"], given["clip_seconds"]
+    with pytest.raises(ConfigError, match=f'two fields of a batch are named "{name}"'):
+        forebay.Loader(table, **given, batching=packed)
+
+
+def test_padding_of_the_others_stays_padding(table: Path) -> None:
+    """Noise in one field fills its own padding, and what others are scaled by is their own samples alone."""
+    scaled = features.Waveform(sample_rate=RATE, normalize_waveform="zscore")
+    noisy = [augment.Only("mix", [augment.Noise((0, 5))])]
+    for crop in (crops.Start(), crops.Windows(0.02, end="remainder")):
+        given = {"features": scaled, "clip_seconds": 0.1, "crop": crop}
+        for one, other in zip(batches(table, **given, augment=[]), batches(table, **given, augment=noisy), strict=True):
+            np.testing.assert_array_equal(one["s1"], other["s1"])
+            np.testing.assert_array_equal(one["s2"], other["s2"])
+            assert (one["mix"] != other["mix"]).any()
+
+
+def test_archives_are_refused(table: Path, tmp_path: Path) -> None:
+    """Members that are missing would put recordings of other keys together."""
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for member in ("0.mix.wav", "0.s1.wav", "1.mix.wav", "2.s1.wav"):
+            tar.add(table.parent / "0-mix.wav", member)
+    with pytest.raises(ConfigError, match=r"a\.tar is an archive.*audio has 2 columns"):
+        forebay.Loader(archive, **GIVEN | {"audio": {"mix": "mix.wav", "s1": "s1.wav"}})
+    (batch,) = batches(archive, audio={"mix": "mix.wav"})
+    assert batch["mix"].shape == (2, 160)
+
+
+def test_a_column_of_a_dataset(table: Path) -> None:
+    with forebay.AudioDataset(table, audio=AUDIO, features=WAVEFORM, clip_seconds=0.02) as dataset:
+        assert list(dataset.column("label")) == list(range(len(LENGTHS)))
 
 
 def test_wrong_parameters_are_told(table: Path) -> None:

@@ -775,10 +775,9 @@ impl Augment {
                 continue;
             };
             let range = only.samples(clips.samples.len());
+            // What is padding of the row stays so: the other waveforms have nothing there.
             let mut part = Clips { samples: &mut clips.samples[range], valid: clips.valid.clone(), ..*clips };
             step.change(draws, &mut part, scratch, other)?;
-            let valid = part.valid;
-            clips.valid = clips.valid.start.min(valid.start)..clips.valid.end.max(valid.end);
         }
         Ok(())
     }

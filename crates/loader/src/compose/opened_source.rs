@@ -18,7 +18,7 @@ use crate::{
     fields::Value,
     order::WeightedRows,
     sampling::{Chosen, ClassCounts, LeftOut, RowSeconds, SameClass},
-    source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo},
+    source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Shard},
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
     transform::augment::{Kind, MixTargets},
@@ -115,6 +115,17 @@ impl OpenedSource {
 /// As [`Recordings::open`]; [`ErrorKind::Config`] for shards whose rows cannot be read one by one.
 fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Arc<Recordings>>, Error> {
     let columns = config.audio.as_ref().map(Waveforms::columns).unwrap_or_default();
+    let is_archive = |shard: &Shard| shard.path.extension().is_some_and(|ending| ending == "tar");
+    if let Some(shard) = source.shards().iter().find(|shard| columns.len() > 1 && is_archive(shard)) {
+        let message = format!(
+            "{} is an archive, whose members are rows by their endings, and audio has {} columns; give a table of the members: \
+             forebay.Manifest(table, root={:?})",
+            shard.path.display(),
+            columns.len(),
+            shard.path.display().to_string()
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
     let open = |column: &str| {
         let found = config.arrow_files.open(&ArrowOptions {
             audio_column: Some(column.to_owned()),

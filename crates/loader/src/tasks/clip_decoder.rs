@@ -218,11 +218,12 @@ impl ClipDecoder {
                 n_samples: target_len(info.n_samples, read.played, features.sample_rate()),
                 speed: f64::from(read.played) / f64::from(info.sample_rate),
                 seed,
+                rates: [info.sample_rate, read.played],
             };
             self.hold(planner, record, opened, &read.span)?;
             features.channels().check(self.planes.channels())?;
             let clip_len = planner.plan().clip_len(&crop);
-            let is_ready = read.played == features.sample_rate() && crop.len == clip_len;
+            let is_ready = read.is_copy && crop.len == clip_len;
             if most == 1 && is_ready && features.channels().n_kept() == 1 {
                 let within = self.within(&read.span);
                 let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;

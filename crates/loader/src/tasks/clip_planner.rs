@@ -187,6 +187,41 @@ pub struct ClipPlace {
     pub speed: f64,
     /// The bits by which it is padded.
     pub seed: u64,
+    /// Its samples per second, and those as it is played.
+    pub rates: [u32; 2],
+}
+
+impl ClipPlace {
+    /// The rates from and to which another recording of the row is resampled, to be played as fast as this one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if there are none that are whole numbers of hertz.
+    fn same_speed(&self, sample_rate: u32, target: u32) -> Result<(u32, u32)> {
+        let [own, played] = self.rates.map(u64::from);
+        if own == played {
+            return Ok((sample_rate, target));
+        }
+        if u64::from(sample_rate) == own {
+            return Ok((self.rates[1], target));
+        }
+        // The first recording's speed is a ratio of whole numbers: that of the rates is, too.
+        let (from, to) = (u64::from(sample_rate) * played, u64::from(target) * own);
+        let (mut divisor, mut rest) = (from, to);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        match [from, to].map(|rate| u32::try_from(rate / divisor.max(1))) {
+            [Ok(from), Ok(to)] if from.max(to) <= MAX_HZ => Ok((from, to)),
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the recording has {sample_rate} Hz and the first of its row {own} Hz, which cannot be played at the same \
+                     speed of {:?} exactly; resample the files to one rate, or leave Speed out",
+                    self.speed
+                ),
+            )),
+        }
+    }
 }
 
 impl ClipStart {
@@ -273,7 +308,7 @@ fn unequal(n: u64, first: u64, rate: u32) -> Error {
     let seconds = |n: u64| n as f64 / f64::from(rate);
     let message = format!(
         "the recording has {:.4} s as it is played, the first of its row {:.4} s: recordings of a row must be equally \
-         long, within a sample at {rate} Hz",
+         long, within a sample",
         seconds(n),
         seconds(first)
     );
@@ -298,6 +333,8 @@ pub(super) struct ClipRead {
     pub resampler: Arc<Resampler>,
     /// The recording's samples per second, as they are played: more, if it is played faster.
     pub played: u32,
+    /// Whether that is the target rate.
+    pub is_copy: bool,
 }
 
 /// Where the clips of recordings are, and what they need of them; shared by the workers.
@@ -383,7 +420,11 @@ impl ClipPlanner {
                 (f64::from(sample_rate) * speed).round().clamp(1.0, f64::from(u32::MAX)) as u32
             }
         };
-        let n = target_len(n_samples, played, rate);
+        let rates = match begin {
+            ClipStart::Same(first) => first.same_speed(sample_rate, rate)?,
+            _ => (played, rate),
+        };
+        let n = target_len(n_samples, rates.0, rates.1);
         if let (ClipStart::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
             (begin, self.plan.crop)
             && n > clip as u64
@@ -449,16 +490,29 @@ impl ClipPlanner {
                 let pad_front = if self.plan.crop.whole().is_some() { 0 } else { found.pad_front };
                 Crop { pad_front, ..found }
             }
-            (ClipStart::Same(ClipPlace { crop, n_samples: first, .. }), _) => {
-                if n.abs_diff(first) > 1 {
+            (ClipStart::Same(ClipPlace { crop, n_samples: first, rates: [of_first, _], .. }), _) => {
+                // Lengths are whole samples of each, and so are the ends of segments.
+                let sample = |of: u32| u64::from(rate.div_ceil(of.max(1)));
+                let slack = match of_first == sample_rate {
+                    true => sample(sample_rate),
+                    false => sample(sample_rate) + sample(of_first),
+                };
+                if n.abs_diff(first) > slack {
                     return Err(unequal(n, first, rate));
                 }
                 let len = n.saturating_sub(crop.start).min(crop.len as u64) as usize; // at most `crop.len`
                 Crop { len, ..crop }
             }
         };
-        let resampler = self.resampler(played, rate)?;
-        Ok(ClipRead { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
+        let resampler = self.resampler(rates.0, rates.1)?;
+        let is_copy = rates.0 == rates.1;
+        Ok(ClipRead {
+            crop,
+            span: resampler.input_span(crop.samples(), n_samples),
+            resampler,
+            played,
+            is_copy,
+        })
     }
 
     /// Where the first clip of the record at position `at` begins in its row, as the output `start` has it,

@@ -139,12 +139,20 @@ pub struct Outputs {
     group_starts: Arc<[u64]>,
     pub(super) positions: Positions,
     pub(super) spans: Option<SpanColumns>,
+    /// The names of the fields of features.
+    taken: Vec<String>,
 }
 
 impl Default for Outputs {
     fn default() -> Self {
         let index = (OutputField::Index, Field::number("index", DataType::Int64));
-        Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default(), spans: None }
+        Self {
+            fields: vec![index],
+            group_starts: Arc::new([]),
+            positions: Positions::default(),
+            spans: None,
+            taken: Vec::new(),
+        }
     }
 }
 
@@ -263,19 +271,20 @@ impl Outputs {
             };
             fields.extend(output.map(|output| (output, field)));
         }
-        let made = Self { fields, group_starts: group_starts.into(), positions, spans };
-        made.check_names(taken)?;
+        let taken = taken.iter().map(|&name| name.to_owned()).collect();
+        let made = Self { fields, group_starts: group_starts.into(), positions, spans, taken };
+        made.check_names(&[])?;
         Ok(made)
     }
 
-    /// Checks that no two fields have one name; other fields have the names `taken`.
-    fn check_names(&self, taken: &[&str]) -> Result<()> {
+    /// Checks that no two fields have one name; other fields have these `more`.
+    fn check_names(&self, more: &[&str]) -> Result<()> {
         let mut names: Vec<_> = self.fields.iter().map(|(_, field)| &*field.name).collect();
-        names.extend(taken);
+        names.extend(self.taken.iter().map(String::as_str).chain(more.iter().copied()));
         names.sort_unstable();
         let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
         let message = format!(
-            "two fields of a batch are named {:?}; give one of them another name, in targets",
+            "two fields of a batch are named {:?}; give one of them another name, in targets or audio",
             twice[0]
         );
         Err(Error::new(ErrorKind::Config, message))
