@@ -244,10 +244,14 @@ impl ArrowReader {
                     }
                 }
             }
+            None if self.source.is_text => {
+                return Err(Error::new(ErrorKind::Unreadable, "the text is null"));
+            }
             None => self.read_other_file(shard, row)?,
         };
         if bytes.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
+            let what = if self.source.is_text { "the text is empty" } else { "the recording has no bytes" };
+            return Err(Error::new(ErrorKind::Empty, what));
         }
         if self.source.contents.extra_columns.contains(&ExtraColumn::Path) {
             values.push(ExtraColumn::path(self.first_path(shard, row))?);
