@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from forebay import queue as queue
     from forebay import sampling as sampling
     from forebay import targets as targets
+    from forebay import text as text
     from forebay import tokens as tokens
     from forebay import torch as torch
     from forebay import transformers as transformers
@@ -65,6 +66,7 @@ _SUBMODULES = (
     "recipes",
     "sampling",
     "targets",
+    "text",
     "tokens",
     "torch",
     "transformers",

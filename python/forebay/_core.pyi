@@ -34,6 +34,7 @@ from forebay.features import _FrontEndPart
 from forebay.manifest import Manifest
 from forebay.sampling import _SamplingPart
 from forebay.targets import _TargetPart
+from forebay.text import _TextPart
 
 __all__ = [
     "AudioDataset",
@@ -62,6 +63,7 @@ __all__ = [
     "_ShardWork",
     "_Step",
     "_Target",
+    "_TextRows",
     "__version__",
     "_array_metadata",
     "_augment_features",
@@ -102,6 +104,7 @@ class _HubTokenizer(Protocol):
     def to_str(self, pretty: bool = False) -> str: ...
 
 _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
+_TextFiles: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _TextPart
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
@@ -692,8 +695,8 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
 
     def __new__(
         cls,
-        parquet_files: _Files,
-        tokenizer: str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]],
+        parquet_files: _TextFiles,
+        tokenizer: str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]] | None = None,
         batch_size: int = 32,
         seq_len: int = 2048,
         split: str = "train",
@@ -707,7 +710,10 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         seed: int | None = None,
         infinite: bool = True,
         text_column: str = "text",
-        crop: str = "drop",
+        fit: str = "drop",
+        on_long: str = "skip",
+        pad_id: int | None = None,
+        crop: str | None = None,
         n_streams: int | None = None,
         stride: str | None = None,
         shuffle_min_size: int | None = None,
@@ -809,6 +815,12 @@ class _Target:
 @final
 class _Batching:
     """The description of an object of `forebay.batching`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+
+@final
+class _TextRows:
+    """The description of an object of `forebay.text`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
 

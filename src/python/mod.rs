@@ -47,6 +47,7 @@ mod state;
 mod stats;
 mod store_options;
 mod targets;
+mod text_rows;
 mod token_loader;
 mod token_targets;
 mod tokenizer;
@@ -139,6 +140,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<targets::PyTarget>()?;
     module.add_class::<batching::PyBatching>()?;
+    module.add_class::<text_rows::PyTextRows>()?;
     module.add_class::<crops::PyCrop>()?;
     module.add_class::<manifest::PyManifest>()?;
     module.add_class::<sampling::PySampling>()?;

@@ -32,7 +32,7 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Extras, Packing, TokenBatch},
+    batch::{DocumentPart, Extras, Packing, TokenBatch},
     compose::identity::TokenIdentity,
     config::{Exclude, TokenConfig},
     contract::StreamPosition,
@@ -42,8 +42,8 @@ use crate::{
     fields::Field,
     order::{Groups, Place, Stride},
     source::{
-        PathOrUrl, disk_cache,
-        parquet::{ParquetOptions, ParquetSource, Split, split},
+        DocumentSource, PathOrUrl, TextContent, disk_cache,
+        parquet::{Split, split_documents},
         paths::{self, Reads},
     },
     state::{Identity, merge},
@@ -53,10 +53,10 @@ use crate::{
 forebay_loader::token_parameters!(arguments);
 
 #[doc = forebay_loader::token_parameters!(signature)]
-/// Loads packed batches of token ids from Parquet shards of documents, for language-model training.
+/// Loads packed batches of token ids from files of documents, for language-model training.
 ///
 /// One I/O thread reads documents, `n_workers` threads tokenize them, and best-fit packing fills rows of
-/// `seq_len + 1` tokens. Each document and each row begins with BOS; there is no padding. Iteration yields
+/// `seq_len + 1` tokens. Each document and each row begins with BOS; only `fit="pad"` pads. Iteration yields
 /// dicts of numpy arrays: `inputs` and `targets` `[batch, seq_len]`, where the target of an input is the next
 /// token. Both are views of one contiguous array `[2, batch, seq_len]`, so that one copy moves both. The GIL
 /// is released during waits and while a batch is assembled. Threads start with the first batch.
@@ -71,17 +71,19 @@ forebay_loader::token_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, a split is empty, a file is not Parquet or has no text column, or the
+///     A parameter is out of range, a split is empty, a file has another format or no text column, or the
 ///     tokenizer has no BOS token.
 /// OSError
 ///     A file cannot be opened or read.
 ///
-/// Nulls, empty texts, texts that are not UTF-8 and damaged row groups are left out, counted and listed by
-/// `errors()`.
+/// Each document of `forebay.text.Ids` gets BOS and EOS where it has none, as a text does.
+///
+/// Nulls, empty texts, texts that are not UTF-8, lines that are no JSON objects or have no text, and damaged
+/// row groups are left out, counted and listed by `errors()`.
 #[pyclass(module = "forebay", name = "TokenLoader", extends = LoaderBase, frozen)]
 pub struct TokenLoader {
-    engine: EngineHandle<ParquetSource, TokenTask>,
-    source: Arc<ParquetSource>,
+    engine: EngineHandle<DocumentSource, TokenTask>,
+    source: Arc<DocumentSource>,
     task: TokenTask,
     config: TokenConfig,
     /// The tokenizer for the workers, if it is a callable.
@@ -118,6 +120,7 @@ impl TokenLoader {
             if !problems.is_empty() {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             }
+            name_column(&mut config).map_err(raise)?;
             let options = TokenizerOptions {
                 pattern: config.pattern.clone(),
                 special_tokens: config.special_tokens.clone(),
@@ -125,8 +128,16 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
+            if tokenizer.is_none() && config.parquet_files.content == TextContent::Texts {
+                let message =
+                    "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
+                return Err(raise(Error::new(ErrorKind::Config, message)));
+            }
             let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } =
-                vocabulary::extract(&tokenizer, options)?;
+                match tokenizer.is_none() {
+                    true => vocabulary::without(&options).map_err(raise)?,
+                    false => vocabulary::extract(&tokenizer, options)?,
+                };
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
             let source = Arc::new(open(py, &config)?);
@@ -135,10 +146,18 @@ impl TokenLoader {
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
             });
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+            if config.pad_id.is_none() {
+                pack.pad = eos.unwrap_or(bos);
+            }
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let identity_inputs =
-                TokenIdentity { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
+            let identity_inputs = TokenIdentity {
+                config: &config,
+                tokenizer: fingerprint,
+                source: &source,
+                pad: pack.pad,
+                exclude: &exclude,
+            };
             let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
             if callable.is_some() {
@@ -153,7 +172,7 @@ impl TokenLoader {
             }
             pack.eos = eos;
             let extras = pack.extras;
-            let task = TokenTask::new(pack, vocabulary);
+            let task = TokenTask::new(pack, source.form().clone(), vocabulary);
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
@@ -283,13 +302,14 @@ impl LoaderImpl for TokenLoader {
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
-        let Packing { documents, tokens, bytes, delivered, dropped } = self.task.packing();
+        let Packing { documents, tokens, bytes, delivered, dropped, padded } = self.task.packing();
         let packing = PyDict::new(stats.py());
         packing.set_item("documents", documents)?;
         packing.set_item("tokens", tokens)?;
         packing.set_item("bytes", bytes)?;
         packing.set_item("delivered", delivered)?;
         packing.set_item("dropped", dropped)?;
+        packing.set_item("padded", padded)?;
         stats.set_item("packing", packing)
     }
 
@@ -335,19 +355,26 @@ impl LoaderImpl for TokenLoader {
 impl TokenLoader {
     /// What became of the tokens of this run up to the last batch returned; None before the first batch.
     fn shares(&self) -> Option<String> {
-        let Packing { documents, tokens, delivered, dropped, .. } =
+        let Packing { documents, tokens, delivered, dropped, padded, .. } =
             *self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let all = delivered + dropped + tokens;
         if delivered == 0 {
             return None;
         }
         let percent = |n: u64| format!("{:.1} %", 100.0 * n as f64 / all as f64);
-        let remedy = match self.config.crop.as_str() {
-            "drop" if dropped > 0 => "; crop=\"carry\" drops none",
+        let remedy = match self.config.fit() {
+            "drop" if dropped > 0 => "; fit=\"carry\" drops none",
+            "pad" if dropped > 0 => "; on_long=\"split\" drops none",
             _ => "",
         };
+        let rows = match self.config.fit() {
+            "pad" => {
+                format!("{:.1} % of the rows is padding", 100.0 * padded as f64 / (delivered + padded) as f64)
+            }
+            _ => "no row is padded".to_owned(),
+        };
         Some(format!(
-            "of the tokens read, {} are in rows (no row is padded), {} were dropped (they can be in no row) and {} wait for a row \
+            "of the tokens read, {} are in rows ({rows}), {} were dropped (they can be in no row) and {} wait for a row \
              ({}){remedy}",
             percent(delivered),
             percent(dropped),
@@ -379,6 +406,7 @@ impl TokenLoader {
         if self.extras.documents {
             // bounded: six numbers for each part of a batch that is there.
             let mut documents = Vec::with_capacity(6 * parts.len());
+            let parts: Vec<_> = parts.iter().filter(|part| part.document != DocumentPart::PADDING).collect();
             for part in &parts {
                 let group = self.source.row_groups()[self.source.row_group_of(part.document)];
                 let (shard, row) = self.source.locate(part.document);
@@ -503,8 +531,26 @@ fn listed(numbers: &[u64]) -> String {
     }
 }
 
+/// Takes the column that an object of `forebay.text` names as `text_column`.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if both are given and differ.
+fn name_column(config: &mut TokenConfig) -> Result<()> {
+    let Some(column) = &config.parquet_files.column else { return Ok(()) };
+    let usual = TokenConfig::default().text_column;
+    if config.text_column != usual && config.text_column != *column {
+        let message = format!(
+            "text_column is {:?}, but parquet_files names the column {column:?}; leave text_column out",
+            config.text_column
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    config.text_column = column.clone();
+    Ok(())
+}
+
 /// Finds the files of the split and opens them.
-fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
+fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
     let part = match &*config.split {
         "train" => Split::Train,
         "val" => Split::Val,
@@ -513,14 +559,16 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
     };
-    let mut options = ParquetOptions::text(&config.text_column);
-    options.cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
+    let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
         .map_err(|error| to_python(py, &error))?;
-    let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
-    let storage = PathOrUrl::files(&config.storage_options, options.cache.clone());
+    let content = config.parquet_files.content;
+    let reads = if content == TextContent::Ids { Reads::Ids } else { Reads::Texts };
+    let (paths, val) = (config.parquet_files.paths.clone(), config.val.clone().map(|names| names.0));
+    let column = config.text_column.clone();
+    let storage = PathOrUrl::files(&config.storage_options, cache.clone());
     run_interruptible(py, "forebay-index", move || {
-        let files = paths::expand(&paths, Reads::Documents, &storage)?;
-        let files = split(&files, part, val.as_deref())?;
-        ParquetSource::open_in(storage, &files, &options)
+        let files = paths::expand(&paths, reads, &storage)?;
+        let files = split_documents(&files, part, val.as_deref())?;
+        DocumentSource::open(storage, &files, (content, &column), cache)
     })
 }

@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::tokenizer::TokenizerOptions,
     seed::mix,
-    tasks::{Encode, EncoderFactory},
+    tasks::{Encode, EncoderFactory, NoTokenizer},
 };
 
 /// A tokenizer as given by the user.
@@ -78,6 +78,35 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
             let begin = name.bytes().fold(mix(bos.into()), |state, byte| mix(state ^ mix(byte.into())));
             eos.map_or(begin, |eos| mix(begin ^ mix(eos.into())))
         },
+    })
+}
+
+/// What stands for a tokenizer where rows are ids.
+///
+/// # Errors
+/// [`ErrorKind::Config`] without `bos_id`.
+pub fn without(options: &TokenizerOptions) -> Result<UserTokenizer> {
+    let wrong = |message: &str| Err(Error::new(ErrorKind::Config, message));
+    if options.pattern.is_some() || !options.special_tokens.is_empty() {
+        return wrong("pattern and special_tokens are for tokenizer files; leave them out");
+    }
+    let Some(bos) = options.bos_id else {
+        return wrong(
+            "bos_id is missing; ids without a tokenizer need the id that begins a document, which each row begins with",
+        );
+    };
+    let eos = options.eos_id;
+    let end =
+        eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
+    let begin = mix(mix(bos.into()));
+    Ok(UserTokenizer {
+        vocabulary: Arc::new(NoTokenizer),
+        callable: None,
+        bos,
+        eos,
+        framing: (format!("each document begins with {bos} and {end}"), false),
+        n_vocab: None,
+        fingerprint: eos.map_or(begin, |eos| mix(begin ^ mix(eos.into()))),
     })
 }
 

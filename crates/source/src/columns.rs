@@ -29,6 +29,8 @@ pub enum Payload {
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.
     Text(String),
+    /// Lists of token ids: the column's name.
+    Ids(String),
     /// Nothing: only other columns are read.
     Nothing,
 }
@@ -360,6 +362,19 @@ impl ArrayColumns {
         match payload {
             Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
             Payload::Text(column) => columns.choose_text(schema, column)?,
+            Payload::Ids(column) => {
+                let ids = columns.other(schema, &features, column)?;
+                let is_list = matches!(ids.column_type.nesting, Nesting::List | Nesting::Fixed(_));
+                let layout = &columns.arrays[ids.items].layout;
+                if !is_list || !matches!(layout, ValueLayout::Int { .. } | ValueLayout::Null) {
+                    let message = format!(
+                        "column {column:?} is {}, expected lists of integers, the ids of tokens",
+                        ids.column_type
+                    );
+                    return Err(Error::new(ErrorKind::Schema, message));
+                }
+                columns.others.push(ids);
+            }
             Payload::Nothing => {}
         }
         columns.choose_label(schema, &features, label)?;

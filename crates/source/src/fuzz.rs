@@ -4,7 +4,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    ArrowOptions, ArrowSource, RecordingSource, Recordings, Storage, WholeRecord,
+    ArrowOptions, ArrowSource, DocumentSource, RecordingSource, Recordings, Storage, TextContent,
+    WholeRecord,
     contract::ReadRecords,
     in_memory::InMemory,
     parquet::{ParquetOptions, ParquetSource, pages as page_headers},
@@ -15,8 +16,14 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
 /// them.
-pub const TARGETS: [(&str, Target); 5] =
-    [("arrow", arrow), ("parquet", parquet_file), ("table", table), ("tar", tar), ("pages", pages)];
+pub const TARGETS: [(&str, Target); 6] = [
+    ("arrow", arrow),
+    ("parquet", parquet_file),
+    ("table", table),
+    ("tar", tar),
+    ("pages", pages),
+    ("documents", documents),
+];
 
 fn in_memory(bytes: &[u8]) -> Arc<dyn Storage> {
     Arc::new(InMemory::new(bytes))
@@ -30,7 +37,7 @@ fn arrow(bytes: &[u8]) {
     let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
     if let Ok(source) = ArrowSource::open_in(storage, &paths, &options) {
-        read_rows(&Arc::new(source));
+        read_rows(&Arc::new(source), MAX_RECORD_BYTES);
     }
 }
 
@@ -103,7 +110,7 @@ fn tar(bytes: &[u8]) {
         let path = [PathBuf::from("a.tar")];
         if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options) {
             assert!(source.n_rows() * 512 <= bytes.len() as u64);
-            read_rows(&Arc::new(source));
+            read_rows(&Arc::new(source), MAX_RECORD_BYTES);
         }
     }
 }
@@ -114,12 +121,32 @@ fn parquet_file(bytes: &[u8]) {
     for options in [ParquetOptions::text("text"), ParquetOptions::audio()] {
         let options = ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..options };
         if let Ok(source) = ParquetSource::open_in(Arc::clone(&storage), &paths, &options) {
-            read_rows(&Arc::new(source));
+            read_rows(&Arc::new(source), MAX_RECORD_BYTES);
         }
     }
 }
 
-fn read_rows<S: RecordingSource>(source: &Arc<S>) {
+/// Opens the bytes as files of documents, and reads their rows, alone and in order.
+fn documents(bytes: &[u8]) {
+    for name in ["a", "a.arrow", "a.jsonl", "a.txt", "a.txt.gz", "a.jsonl.zst"] {
+        let paths = [PathBuf::from(name)];
+        if let Ok(source) = DocumentSource::open(in_memory(bytes), &paths, (TextContent::Texts, "text"), None)
+        {
+            let rows = source.row_groups().iter().map(|group| group.n_rows).sum::<u64>();
+            assert_eq!(rows, source.n_rows());
+            read_rows(&Arc::new(source), u64::MAX);
+        }
+    }
+    // Any name is that file, so the bytes are an index and its ids.
+    for name in ["a.npy", "a.bin"] {
+        let paths = [PathBuf::from(name)];
+        if let Ok(source) = DocumentSource::open(in_memory(bytes), &paths, (TextContent::Ids, ""), None) {
+            read_rows(&Arc::new(source), bytes.len() as u64);
+        }
+    }
+}
+
+fn read_rows<S: RecordingSource>(source: &Arc<S>, most: u64) {
     let n: u64 = source.shard_rows(0).iter().flatten().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     for row in 0..n.min(40) {
@@ -128,7 +155,7 @@ fn read_rows<S: RecordingSource>(source: &Arc<S>) {
         let [alone, in_order] =
             found.map(|read| read.map(|record| record.payload.bytes).map_err(|error| error.kind));
         assert_eq!(alone, in_order, "row {row}");
-        assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
+        assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= most) || in_order.is_err());
     }
 }
 

@@ -16,10 +16,12 @@
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
 //! | `recordings` | a source of any of these |
+//! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
 //! | `lists` | recordings as lists of bytes or of samples |
+//! | `ids` | token ids in the bytes of a row |
 //! | `cells` | values of decoded Arrow arrays, one by one |
 //! | `shard` | the files of a dataset, and their row numbers |
 //! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
@@ -46,8 +48,10 @@ mod cells;
 pub mod columns;
 pub mod compression;
 mod contents;
+mod documents;
 mod entries;
 pub mod files;
+mod ids;
 mod layouts;
 mod lists;
 mod open_recording;
@@ -90,6 +94,7 @@ use forebay_engine::{contract, fields, order};
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
+pub use documents::{DocumentForm, DocumentReader, DocumentSource, TextContent};
 pub use entries::Entry;
 pub use mapped::MappedFiles;
 pub use open_recording::{OpenRecording, info_of_row};

@@ -53,6 +53,6 @@ use forebay_base::{
 };
 
 pub use characters::{Characters, CharactersOptions};
-pub use pack::{CropRule, Document, Packer, Piece};
+pub use pack::{CropRule, Document, LongRule, Packer, Piece};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
 pub use transcript::{Segment, SpecialToken, TranscriptFormat, TranscriptOptions};

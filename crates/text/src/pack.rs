@@ -1,11 +1,12 @@
-//! Packs documents into full rows of tokens: best fit, without padding.
+//! Packs documents into rows of tokens: best fit, full rows or padded ones.
 //!
 //! A row holds `capacity` tokens and is filled from the left by calls of [`Packer::place`], each with the
 //! room that is left. A call takes the longest document that fits (of equals, the oldest). If none fits, the
 //! shortest (of equals, the oldest) is cropped to fill the row exactly, and its rest is dropped or carried
-//! ([`CropRule`]). Each document begins with BOS, and so does a carried rest, so each row does. The caller
-//! decides how many documents are held before each pick. The pick is a pure function of these documents,
-//! their ages and the room. So [`Packer::held`] is all that a state needs.
+//! ([`CropRule`]); or nothing is cropped, and the caller pads the row ([`CropRule::Pad`]). Each document
+//! begins with BOS, and so does a carried rest, so each row does. The caller decides how many documents are
+//! held before each pick. The pick is a pure function of these documents, their ages and the room. So
+//! [`Packer::held`] is all that a state needs.
 //!
 //! **Long documents.** A document longer than a row never fits. Under [`CropRule::Drop`] it leaves only when
 //! no shorter one is held, so such documents gradually fill the buffer; that is the reference's rule,
@@ -13,7 +14,8 @@
 //! document enters, and counted then. Under
 //! [`CropRule::Carry`] long documents leave oldest first, and at the start of a row the oldest one goes
 //! before the best fit if it is the older of the two. So they leave as fast as they arrive. Since a rest
-//! re-enters as the newest document, a giant alternates with the others.
+//! re-enters as the newest document, a giant alternates with the others. Under [`CropRule::Pad`] they are
+//! left out, cut, or leave in the same way ([`LongRule`]); but then only whole rows are taken from them.
 //!
 //! **Cost.** Documents that can fit are in one queue for each length, with a bit set of the queues that are
 //! not empty; longer ones are in a heap. So a pick reads a few words. Tokens are in one allocation, which is
@@ -42,6 +44,19 @@ pub enum CropRule {
     Drop,
     /// The rest re-enters as the newest document, with a BOS of its own: no token is lost.
     Carry,
+    /// Documents that fit a row are never cropped; if none fits the rest of a row, the row ends there.
+    Pad(LongRule),
+}
+
+/// The use of a document that is longer than a row, where the others are not cropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LongRule {
+    /// It is left out.
+    Skip,
+    /// Its first tokens fill a row; the others are dropped.
+    Cut,
+    /// Its tokens fill rows, each with a BOS, until the rest fits a row.
+    Split,
 }
 
 /// A tokenised document, or the rest of one.
@@ -170,17 +185,24 @@ impl Packer {
 
     /// Stores a document; returns the number of its tokens that no row can hold.
     fn hold(&mut self, document: Document) -> u64 {
-        let Document { mut ids, row, start } = document;
+        let Document { ids, row, start } = document;
         let mut beyond = 0;
         debug_assert!(ids.first() == Some(&self.bos), "a document begins with BOS");
         if !ids.is_empty() {
             let held = match self.crop {
-                CropRule::Drop => ids.len().min(self.capacity),
-                CropRule::Carry => ids.len(),
+                CropRule::Drop | CropRule::Pad(LongRule::Cut) => ids.len().min(self.capacity),
+                CropRule::Pad(LongRule::Skip) if ids.len() > self.capacity => 0,
+                CropRule::Carry | CropRule::Pad(_) => ids.len(),
             };
             beyond = (ids.len() - held) as u64;
+            if held == 0 {
+                self.keep(ids);
+                return beyond;
+            }
+            // Of a document that is cut the rest is gone, and no longer in its place in the order.
+            let len = if self.crop == CropRule::Pad(LongRule::Cut) { held } else { ids.len() };
             let offset = self.store(&ids[..held]);
-            let slot = Slot { offset, held, len: ids.len(), row, start, age: 0, older: NONE, newer: NONE };
+            let slot = Slot { offset, held, len, row, start, age: 0, older: NONE, newer: NONE };
             let index = match self.vacant.pop() {
                 Some(index) => {
                     self.slots[index as usize] = slot;
@@ -194,11 +216,16 @@ impl Packer {
             self.live += held;
             self.enter(index);
         }
+        self.keep(ids);
+        beyond
+    }
+
+    /// Keeps the memory of a document for the next ones.
+    fn keep(&mut self, mut ids: Vec<u32>) {
         if ids.capacity() <= Self::SPARE_TOKENS && self.spare.len() < Self::SPARES {
             ids.clear();
             self.spare.push(ids);
         }
-        beyond
     }
 
     /// Documents that are held: pushed, and not delivered in full.
@@ -226,8 +253,8 @@ impl Packer {
             + self.short.n_bytes()
     }
 
-    /// Number of tokens dropped so far: those of documents pushed that no row can hold, and the rests of
-    /// cropped documents. 0 where rests are carried.
+    /// Number of tokens dropped so far: those of documents pushed that no row can hold or that are left out,
+    /// and the rests of cropped documents. 0 where rests are carried.
     ///
     /// So each token pushed is in a row, held ([`n_tokens`](Self::n_tokens)) or counted here.
     pub fn n_dropped(&self) -> u64 {
@@ -238,7 +265,8 @@ impl Packer {
     /// at least one, at most `room`.
     ///
     /// `room` is the capacity at the start of a row, then the room left in it. Returns `None`, without a call
-    /// of `copy`, if no document is held or `room` is 0. Allocates nothing.
+    /// of `copy`, if no document is held or `room` is 0, or under [`CropRule::Pad`] if none fits. Allocates
+    /// nothing.
     pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
@@ -247,7 +275,7 @@ impl Packer {
         let len = slot.len.min(room);
         copy(&self.tokens[slot.offset..slot.offset + len]);
         self.leave(index);
-        if slot.len > len && self.crop == CropRule::Carry {
+        if slot.len > len && matches!(self.crop, CropRule::Carry | CropRule::Pad(LongRule::Split)) {
             // The BOS of the rest overwrites the last token delivered.
             let used = len - 1;
             self.tokens[slot.offset + used] = self.bos;
@@ -286,15 +314,20 @@ impl Packer {
         if room == 0 {
             return None;
         }
-        let best = self.short.longest_within(room).or_else(|| self.short.shortest());
+        let mut best = self.short.longest_within(room);
+        if !matches!(self.crop, CropRule::Pad(_)) {
+            best = best.or_else(|| self.short.shortest());
+        }
         let long_first = |best: u32| {
             let oldest = self.long.peek().map(|Reverse((_, age, _))| *age);
-            self.crop == CropRule::Carry
+            self.crop != CropRule::Drop
                 && room == self.capacity
                 && oldest.is_some_and(|age| age < self.slots[best as usize].age)
         };
         match best {
             Some((len, best)) if !long_first(best) => self.short.pop(len),
+            // Only the start of a row is for a piece of a long document.
+            None if room < self.capacity && matches!(self.crop, CropRule::Pad(_)) => None,
             _ => self.long.pop().map(|Reverse((_, _, index))| index),
         }
     }
@@ -313,7 +346,7 @@ impl Packer {
         match (slot.len <= self.capacity, self.crop) {
             (true, _) => self.short.push(slot.len, index),
             (false, CropRule::Drop) => self.long.push(Reverse((slot.len, age, index))),
-            (false, CropRule::Carry) => self.long.push(Reverse((0, age, index))),
+            (false, CropRule::Carry | CropRule::Pad(_)) => self.long.push(Reverse((0, age, index))),
         }
     }
 

@@ -28,12 +28,14 @@ class Packed:
             "buffer_size": rng.choice([1, 20, 70]),
             "tokenizer_batch_size": rng.choice([1, 16, 50]),
             "bos_id": documents.BOS,
-            "crop": rng.choice(["drop", "carry"]),
+            "fit": rng.choice(["drop", "carry", "pad"]),
             "seed": rng.choice([None, rng.randrange(2**64)]),
             "n_streams": rng.choice([1, 2, 4]),
             "infinite": rng.random() < 0.6,
             "shuffle_min_size": rng.choice([None, 0, 40]),
         }
+        if self.keywords["fit"] == "pad":
+            self.keywords["on_long"] = rng.choice(["skip", "cut", "split"])
         if rng.random() < 0.3:
             self.keywords["exclude"] = sorted(rng.sample(range(320), 30))
         with self.loader(n_workers=1, prefetch_batches=1) as loader:
@@ -46,6 +48,12 @@ class Packed:
 
     def loader(self, **changes: Any) -> TokenLoader:
         return TokenLoader(self.files, documents.encode, worker_nice=0, **{**self.keywords, **changes})
+
+    def rows(self, batch: dict[str, Any]) -> list[list[int]]:
+        """The rows of a batch, without their padding."""
+        if self.keywords["fit"] == "pad":
+            return documents.padded_rows(batch, documents.BOS)
+        return documents.full_rows(batch)
 
     def threads(self) -> dict[str, Any]:
         """Parameters that change no batch."""
@@ -80,7 +88,7 @@ def packed_ranks(case: Packed) -> None:
     worlds = [world for world in (1, 2, 4) if n_streams % world == 0]
     at = case.rng.randrange(BATCHES)
     # At the end of a finite pass some packers, and so some ranks, are over before the others.
-    whole = [documents.full_rows(taken.batch) for taken in case.taken]
+    whole = [case.rows(taken.batch) for taken in case.taken]
     end = next((number for number in range(at, BATCHES) if len(whole[number]) < EVERY), BATCHES)
     states: Any = json.loads(case.states[at])
     while at < end:
@@ -91,7 +99,7 @@ def packed_ranks(case: Packed) -> None:
             loader.load_state_dict(states)
         for _ in range(min(case.rng.randint(1, 4), end - at)):
             parts = [take(loader, 1)[0].batch for loader in loaders]
-            assert [row for part in parts for row in documents.full_rows(part)] == whole[at]
+            assert [row for part in parts for row in case.rows(part)] == whole[at]
             at += 1
         states = [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
         for loader in loaders:
@@ -106,13 +114,11 @@ def packed_oracle(case: Packed) -> None:
     n = given["n_streams"]
     if "exclude" in given or not given["infinite"] or n > 2:
         return  # of files with fewer row groups than streams the groups are dealt out over all files
-    oracles = [
-        packing.rows(documents.slices_of(packer, n), given["seq_len"] + 1, given["buffer_size"], given["crop"])
-        for packer in range(n)
-    ]
+    how = (given["seq_len"] + 1, given["buffer_size"], given["fit"], given.get("on_long", ""))
+    oracles = [packing.rows(documents.slices_of(packer, n), *how) for packer in range(n)]
     for taken in case.taken:
         rows = [row for oracle in oracles for row in itertools.islice(oracle, EVERY // n)]
-        assert documents.full_rows(taken.batch) == rows
+        assert case.rows(taken.batch) == rows
         assert digest(taken.batch) == taken.digest
 
 

@@ -55,6 +55,18 @@ def loader(shards: Any, **parameters: Any) -> forebay.TokenLoader:
     return forebay.TokenLoader(shards, parameters.pop("tokenizer", encode), **SMALL | parameters)
 
 
+def padded_rows(batch: dict[str, Any], pad: int) -> list[list[int]]:
+    """The rows of a batch of `fit="pad"` without their padding, which is checked."""
+    found = []
+    for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+        length = next((at for at, target in enumerate(targets) if target == -100), len(targets))
+        assert inputs[1 : length + 1] == targets[:length][: len(inputs) - 1]
+        assert inputs[length + 1 :] == [pad] * (len(inputs) - length - 1)
+        assert set(targets[length:]) <= {-100}
+        found.append(inputs[: length + 1] + targets[len(inputs) - 1 : length])
+    return found
+
+
 def full_rows(batch: dict[str, Any]) -> list[list[int]]:
     """The rows of a batch, `seq_len` + 1 tokens each."""
     inputs, targets = batch["inputs"], batch["targets"]

@@ -5,8 +5,13 @@ from collections.abc import Iterable, Iterator
 Slices = Iterable[list[list[int]]]
 
 
-def rows(slices: Slices, capacity: int, buffer_size: int, crop: str = "drop") -> Iterator[list[int]]:
-    """Rows of `capacity` tokens; `slices` are the lists of documents (BOS and tokens) that refill the buffer."""
+def rows(
+    slices: Slices, capacity: int, buffer_size: int, crop: str = "drop", on_long: str = "skip"
+) -> Iterator[list[int]]:
+    """Rows of `capacity` tokens, with `"pad"` of as many or fewer.
+
+    `slices` are the lists of documents (BOS and tokens) that refill the buffer.
+    """
     slices = iter(slices)
     held: list[list[int]] = []
     while True:
@@ -16,15 +21,26 @@ def rows(slices: Slices, capacity: int, buffer_size: int, crop: str = "drop") ->
                 more = next(slices, None)
                 if more is None:
                     break
-                held.extend(more)
+                held.extend(fitted(more, capacity, crop, on_long))
+            room = capacity - len(row)
+            if crop == "pad" and row and not any(len(document) <= room for document in held):
+                break
             if not held:
                 return
-            room = capacity - len(row)
             document = held.pop(choose(held, room, capacity, crop))
             row += document[:room]
-            if len(document) > room and crop == "carry":
+            if len(document) > room and crop in ("carry", "pad"):
                 held.append([document[0], *document[room:]])
         yield row
+
+
+def fitted(documents: list[list[int]], capacity: int, crop: str, on_long: str) -> list[list[int]]:
+    """The documents that are packed, and what is packed of each."""
+    if crop != "pad" or on_long == "split":
+        return documents
+    if on_long == "cut":
+        return [document[:capacity] for document in documents]
+    return [document for document in documents if len(document) <= capacity]
 
 
 def choose(held: list[list[int]], room: int, capacity: int, crop: str) -> int:
@@ -36,10 +52,10 @@ def choose(held: list[list[int]], room: int, capacity: int, crop: str) -> int:
         best = max(fitting, key=lambda at: (lengths[at], -at))
     elif crop == "carry" and len(longs) < len(held):
         best = min((at for at in range(len(held)) if lengths[at] <= capacity), key=lambda at: (lengths[at], at))
-    elif crop == "carry":
+    elif crop in ("carry", "pad"):
         best = longs[0]
     else:
         best = min(range(len(held)), key=lambda at: (lengths[at], at))
-    if crop == "carry" and room == capacity and longs and longs[0] < best:
+    if crop in ("carry", "pad") and room == capacity and longs and longs[0] < best:
         return longs[0]
     return best

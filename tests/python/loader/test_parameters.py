@@ -169,6 +169,9 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "seed": Case(2**64 - 1),
         "infinite": Case(value=False),
         "text_column": Case("body"),
+        "fit": Case("carry", named="crop"),
+        "on_long": Case("cut", {"fit": "pad"}),
+        "pad_id": Case(9, {"fit": "pad"}),
         "crop": Case("carry"),
         "n_streams": Case(2),
         "stride": Case("global"),
@@ -249,8 +252,8 @@ def test_nothing_is_left_over(files: Files) -> None:
 @pytest.mark.parametrize("name", LOADERS)
 def test_defaults(name: str, files: Files) -> None:
     """The core's defaults equal those of the signature."""
-    # A callable tokenizer requires bos_id.
-    needed = {row["name"] for row in TABLES[name] if row["default"] is None} | {"bos_id"}
+    # Texts require a tokenizer, and a callable one bos_id.
+    needed = {row["name"] for row in TABLES[name] if row["default"] is None} | {"tokenizer", "bos_id"}
     required = {key: value for key, value in base(name, files).items() if key in needed}
     defaults = {p.name: p.default for p in inspect.signature(LOADERS[name]).parameters.values()}
     with LOADERS[name](**required) as loader:
@@ -360,7 +363,7 @@ def test_arguments_are_bound_as_python_does(files: Files) -> None:
         with preset(arrow_files=files.shards, **TINY) as named:
             assert named.num_records == 120
     tokens: Any = forebay.TokenLoader
-    with pytest.raises(TypeError, match=r"missing 2 required positional arguments: 'parquet_files' and 'tokenizer'$"):
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'parquet_files'$"):
         tokens()
     with forebay.Loader(files.shards, 3, 16, **TINY) as one:
         assert (keywords(one)["seed"], keywords(one)["batch_size"]) == (3, 16)

@@ -23,6 +23,7 @@ LAZY = [
     "recipes",
     "sampling",
     "targets",
+    "text",
     "tokens",
     "torch",
     "transformers",

@@ -38,7 +38,7 @@ def test_the_shares_are_printed_and_logged_once(
             text = repr(tokens)
     said = [record for record in caplog.records if "TokenLoader after 100 batches" in record.message]
     assert len(said) == 1
-    assert ('crop="carry" drops none' in text) == is_dropped == ("crop=" in said[0].message)
+    assert ('fit="carry" drops none' in text) == is_dropped == ("fit=" in said[0].message)
     assert said[0].levelno == (logging.WARNING if is_dropped else logging.INFO)
     rows, dropped, held = (
         float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1].split(" wait for")[0])

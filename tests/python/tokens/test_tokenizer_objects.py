@@ -148,6 +148,6 @@ def test_texts_in_place_of_paths(tmp_path: Path) -> None:
     ) as raised:
         forebay.TokenLoader([text, text], GPT2)
     assert len(str(raised.value)) < 400
-    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
-    with pytest.raises(forebay.ConfigError, match=r"x\.jsonl is not Parquet"):
-        forebay.TokenLoader(tmp_path / "x.jsonl", GPT2)
+    (tmp_path / "x.csv").write_text("text\na\n")
+    with pytest.raises(forebay.ConfigError, match=r"x\.csv is not Parquet, Arrow, JSON lines or text"):
+        forebay.TokenLoader(tmp_path / "x.csv", GPT2, val=[])

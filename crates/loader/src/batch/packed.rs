@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Result,
     contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
     fields::{Column, ColumnPool, Columns},
-    pack::{Document, Packer, Piece},
+    pack::{CropRule, Document, Packer, Piece},
 };
 
 #[derive(Debug)]
@@ -46,6 +46,11 @@ pub struct DocumentPart {
     pub start: u32,
 }
 
+impl DocumentPart {
+    /// The `document` of what fills a padded row.
+    pub const PADDING: u64 = u64::MAX;
+}
+
 #[derive(Debug)]
 pub struct TokenBatch {
     /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the
@@ -66,6 +71,7 @@ pub struct PackMeter {
     bytes: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
+    padded: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,6 +86,8 @@ pub struct Packing {
     /// Tokens that were dropped since then: those beyond the length of a row when the document was read, and
     /// the rests of cropped documents.
     pub dropped: u64,
+    /// Places of rows that are padded.
+    pub padded: u64,
 }
 
 impl PackMeter {
@@ -91,6 +99,7 @@ impl PackMeter {
             bytes: read(&self.bytes),
             delivered: read(&self.delivered),
             dropped: read(&self.dropped),
+            padded: read(&self.padded),
         }
     }
 }
@@ -109,6 +118,8 @@ struct Lane {
     nth: i32,
     /// Documents so far of the current unit; 0 between units.
     unit: usize,
+    /// Documents that were left out since the last one that was not.
+    n_skipped: u64,
     is_over: bool,
 }
 
@@ -125,6 +136,9 @@ pub struct TokenCollate {
     /// Tokens that the packers had dropped, and those in rows, when the last batch was complete.
     dropped: u64,
     delivered: u64,
+    /// Padded places, in rows of all batches and since the last one.
+    padded: u64,
+    now_padded: u64,
 }
 
 impl TokenCollate {
@@ -142,6 +156,7 @@ impl TokenCollate {
             column: 0,
             nth: 0,
             unit: 0,
+            n_skipped: 0,
             is_over: false,
         };
         Self {
@@ -155,6 +170,8 @@ impl TokenCollate {
             parts: Vec::new(),
             dropped: 0,
             delivered: 0,
+            padded: 0,
+            now_padded: 0,
         }
     }
 
@@ -179,7 +196,7 @@ impl TokenCollate {
         }
     }
 
-    /// Packs a piece of one document; returns whether there was one.
+    /// Packs a piece of one document, or pads the row; returns whether there was anything to do.
     fn pick(&mut self, stream: usize) -> Result<bool> {
         let fields = match &mut self.under_way {
             Some(under_way) => under_way,
@@ -189,7 +206,17 @@ impl TokenCollate {
         let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
         let (capacity, at) = (self.plan.capacity(), *column);
         let piece = packer.place(capacity - at, |tokens| fields.write(row, at, *nth, tokens));
-        let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
+        let piece = piece.map(|Piece { row, start, len }| (row, start, len));
+        // Where no document is cropped, none fits the rest of the row, or none is left at all.
+        let padding = || {
+            let is_padded = matches!(self.plan.crop, CropRule::Pad(_)) && at > 0;
+            is_padded.then_some((DocumentPart::PADDING, 0, capacity - at))
+        };
+        let Some((document, start, len)) = piece.or_else(padding) else { return Ok(false) };
+        if document == DocumentPart::PADDING {
+            fields.pad(row, at, *nth, self.plan.pad);
+            self.now_padded += len as u64;
+        }
         self.parts.push(DocumentPart { row, column: at, len, document, start });
         (*column, *nth) = (*column + len, *nth + 1);
         if *column == capacity {
@@ -212,7 +239,19 @@ impl Collate for TokenCollate {
 
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
         let TokenExample { ids, row } = example;
-        self.lanes[stream].packer.push(Document { ids, row, start: 1 });
+        let len = ids.len();
+        let Lane { packer, n_skipped, .. } = &mut self.lanes[stream];
+        let before = packer.len();
+        packer.push(Document { ids, row, start: 1 });
+        *n_skipped = if packer.len() > before { 0 } else { *n_skipped + 1 };
+        if *n_skipped > self.plan.groups.last().copied().unwrap_or_default() {
+            let message = format!(
+                "all documents are longer than a row, such as one with {len} tokens where a row has at most {}; raise seq_len, or \
+                 pass on_long=\"cut\" or on_long=\"split\"",
+                self.plan.capacity()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         self.give_back(stream);
         self.count(stream, row);
         Ok(())
@@ -238,14 +277,18 @@ impl Collate for TokenCollate {
             held.bytes += packer.n_bytes() as u64;
             held.dropped += packer.n_dropped();
         }
-        let now_delivered = (rows * self.plan.capacity()) as u64;
+        let now_padded = std::mem::take(&mut self.now_padded);
+        self.padded += now_padded;
+        held.padded = self.padded;
+        let now_delivered = (rows * self.plan.capacity()) as u64 - now_padded;
         self.delivered += now_delivered;
         held.delivered = self.delivered;
-        let PackMeter { documents, tokens, bytes, delivered, dropped } = &*self.meter;
+        let PackMeter { documents, tokens, bytes, delivered, dropped, padded } = &*self.meter;
         documents.store(held.documents, Ordering::Relaxed);
         tokens.store(held.tokens, Ordering::Relaxed);
         bytes.store(held.bytes, Ordering::Relaxed);
         delivered.fetch_add(now_delivered, Ordering::Relaxed);
+        padded.fetch_add(now_padded, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
         let columns = match fields {
@@ -322,7 +365,7 @@ mod tests {
     use crate::{
         batch::{Extras, token_fields},
         fields::DataType,
-        pack::CropRule,
+        pack::LongRule,
     };
 
     fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
@@ -331,6 +374,7 @@ mod tests {
             bos: 0,
             eos: None,
             crop,
+            pad: 0,
             buffer_size,
             unit,
             is_mixed: false,
@@ -395,6 +439,62 @@ mod tests {
     }
 
     #[test]
+    fn a_padded_row() {
+        let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
+        let pad = PackPlan { extras, pad: 77, ..plan(2, 1, CropRule::Pad(LongRule::Skip)) };
+        let mut collate = collate(&pad, 4, 1);
+        let mut documents = [4, 3, 9, 8, 7, 2].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        assert_eq!(collate.rows(), 4);
+        let batch = collate.take(4);
+        let (inputs, targets) = halves(&batch);
+        let rows = |half: &[i64]| half.chunks(7).map(<[i64]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(
+            rows(&inputs),
+            [
+                [0, 101, 102, 103, 0, 201, 202],
+                [0, 401, 402, 403, 404, 405, 406],
+                [0, 501, 502, 503, 504, 505, 506],
+                [0, 601, 77, 77, 77, 77, 77],
+            ]
+        );
+        assert_eq!(
+            rows(&targets),
+            [
+                [101, 102, 103, 0, 201, 202, -100],
+                [401, 402, 403, 404, 405, 406, 407],
+                [501, 502, 503, 504, 505, 506, -100],
+                [601, -100, -100, -100, -100, -100, -100],
+            ]
+        );
+        let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
+        assert_eq!(doc_ids.values.values::<i32>()[21..], [0, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(position_ids.values.values::<i32>()[21..], [0, 1, 0, 1, 2, 3, 4]);
+        let padding: Vec<_> = batch
+            .parts
+            .iter()
+            .filter(|part| part.document == DocumentPart::PADDING)
+            .map(|part| (part.row, part.column, part.len))
+            .collect();
+        assert_eq!(padding, [(0, 7, 1), (2, 7, 1), (3, 2, 6)]);
+        let Packing { documents, tokens, delivered, dropped, padded, .. } = collate.meter.read();
+        assert_eq!((documents, tokens, delivered, dropped, padded), (0, 0, 24, 9, 8));
+    }
+
+    #[test]
+    fn documents_that_are_all_too_long() {
+        let mut collate = collate(&plan(2, 1, CropRule::Pad(LongRule::Skip)), 1, 1);
+        let mut put = |row| {
+            let slot = BatchSlot { stream: 0, row: 0, draw: 0 };
+            collate.put(slot, document(row, 9)).map_err(|error| error.message)
+        };
+        assert!((0..12).all(|row| put(row).is_ok()));
+        assert!(
+            put(0).unwrap_err().contains("all documents are longer than a row, such as one with 9 tokens")
+        );
+    }
+
+    #[test]
     fn what_is_told_beside() {
         let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
         let mut collate = collate(&PackPlan { extras, ..plan(4, 4, CropRule::Drop) }, 2, 1);
@@ -446,7 +546,7 @@ mod tests {
 
     #[test]
     fn what_is_held_comes_back() {
-        for crop in [CropRule::Drop, CropRule::Carry] {
+        for crop in [CropRule::Drop, CropRule::Carry, CropRule::Pad(LongRule::Split)] {
             let plan = plan(5, 3, crop);
             let lengths = [3, 9, 30, 2, 5, 1, 8, 8, 17, 4, 2, 6, 1, 12, 7, 3, 40, 2, 9, 9, 1, 5];
             let document = |row: u64| document(row, lengths[row as usize % lengths.len()]);

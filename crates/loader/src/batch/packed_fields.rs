@@ -20,8 +20,10 @@ pub struct PackPlan {
     pub bos: u32,
     /// The id that ends each document, if any.
     pub eos: Option<u32>,
-    /// Whether the rest of a cropped document is dropped or carried over.
+    /// Whether the rest of a cropped document is dropped or carried over, or rows are padded.
     pub crop: CropRule,
+    /// The id after the documents of a padded row.
+    pub pad: u32,
     /// The least number of documents that a packer holds before each pick.
     pub buffer_size: usize,
     /// The number of documents by which a packer is refilled.
@@ -43,6 +45,9 @@ impl PackPlan {
         self.seq_len + 1
     }
 }
+
+/// The target of a token that has none, as losses of PyTorch and transformers ignore it.
+const IGNORED: i32 = -100;
 
 /// Additional outputs about the documents in a batch's inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,6 +119,33 @@ impl PackedFields {
         let inputs = row * shape.seq_len..(row + 1) * shape.seq_len;
         let begin = (inputs.start + column).min(inputs.end);
         let inputs = begin..(begin + tokens.len()).min(inputs.end);
+        let mut beside = beside.iter_mut().map(|column| column.values.values_mut::<i32>());
+        if let Some(doc_ids) = self.extras.doc_ids.then(|| beside.next()).flatten() {
+            doc_ids[inputs.clone()].fill(nth);
+        }
+        if let Some(position_ids) = self.extras.position_ids.then(|| beside.next()).flatten() {
+            position_ids[inputs].iter_mut().zip(0..).for_each(|(place, position)| *place = position);
+        }
+    }
+
+    /// Pads a row, whose parts are `nth`, from `column` on, which is not 0.
+    pub(super) fn pad(&mut self, row: usize, column: usize, nth: i32, id: u32) {
+        let BatchShape { rows, seq_len } = self.shape;
+        let [ids, beside @ ..] = &mut self.columns[..] else { return };
+        let inputs = row * seq_len + column.min(seq_len)..(row + 1) * seq_len;
+        // The last token before them has no target.
+        let targets = (rows + row) * seq_len + column - 1..(rows + row + 1) * seq_len;
+        let ids = &mut ids.values;
+        match self.id_type {
+            DataType::Int64 => {
+                ids.values_mut::<i64>()[inputs.clone()].fill(id.into());
+                ids.values_mut::<i64>()[targets].fill(IGNORED.into());
+            }
+            _ => {
+                ids.values_mut::<i32>()[inputs.clone()].fill(id as i32);
+                ids.values_mut::<i32>()[targets].fill(IGNORED);
+            }
+        }
         let mut beside = beside.iter_mut().map(|column| column.values.values_mut::<i32>());
         if let Some(doc_ids) = self.extras.doc_ids.then(|| beside.next()).flatten() {
             doc_ids[inputs.clone()].fill(nth);

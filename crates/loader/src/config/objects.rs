@@ -6,10 +6,19 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::{Bins, Budget},
     sampling::Sampling,
-    source::{ArrowOptions, Entry, Recordings, Shard, files::Manifest},
+    source::{ArrowOptions, Entry, Recordings, Shard, TextContent, files::Manifest},
     tasks::{ClipCrop, SpanUnit, WholeRule},
     transform::{Augment, Features, WindowEnd},
 };
+
+/// The files of a loader of documents, and what their rows are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TextRows {
+    pub paths: Vec<PathBuf>,
+    /// The column that an object of `forebay.text` names.
+    pub column: Option<String>,
+    pub content: TextContent,
+}
 
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq)]

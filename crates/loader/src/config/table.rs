@@ -51,7 +51,7 @@ pub mod kind {
     pub type Weights = crate::config::Weights;
     pub type Exclude = crate::config::Exclude;
     pub type Folders = crate::source::AllowPaths;
-    pub type Files = Vec<PathBuf>;
+    pub type TextRows = crate::config::TextRows;
     pub type StoreOptions = crate::source::StoreOptions;
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
@@ -179,11 +179,11 @@ macro_rules! kind_text {
     (stub StoreOptions) => {
         "Mapping[str, str | bool | None] | None"
     };
-    (docs Files) => {
-        "path or sequence of paths"
+    (docs TextRows) => {
+        "path, sequence of paths, or object of forebay.text"
     };
-    (stub Files) => {
-        "_Files"
+    (stub TextRows) => {
+        "_TextFiles"
     };
     (docs Names) => {
         "str or sequence of str, optional"
@@ -246,10 +246,10 @@ macro_rules! kind_text {
         "_Targets | None"
     };
     (docs Tokenizer) => {
-        "path, tokenizer or callable"
+        "path, tokenizer or callable, optional"
     };
     (stub Tokenizer) => {
-        "str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]]"
+        "str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]] | None"
     };
     (docs Dataset) => {
         "AsyncDataset"

@@ -13,7 +13,7 @@ use crate::{
     engine::{Auto, Plan},
     fields::DataType,
     order::{Batching, Groups, Order, Stride},
-    pack::CropRule,
+    pack::{CropRule, LongRule},
 };
 
 /// The most bytes of the ids of a batch.
@@ -28,15 +28,17 @@ macro_rules! token_parameters {
         /// Parameters of a loader of documents, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         struct TokenConfig as "TokenLoader" {
-        /// Parquet shards: a file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these,
-        /// which keeps its order; files of folders and patterns are sorted by path, numbers by value.
-        parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
+        /// Files of documents, Parquet, Arrow, JSON lines or text (the last two also as `.gz` or `.zst`): a
+        /// file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these, which keeps its
+        /// order; files of folders and patterns are sorted by path, numbers by value. Or an object of
+        /// `forebay.text`, which also names the column.
+        parquet_files: TextRows, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json` or its folder, a tiktoken rank file (gpt2, r50k_base, p50k_base,
         /// cl100k_base and o200k_base are recognised by name, others need `pattern` and `special_tokens`), a
         /// SentencePiece `.model`, a `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of
         /// transformers, or a callable from a text to its ids, which needs `bos_id` and is slower, since it
-        /// holds the GIL.
-        tokenizer: Tokenizer, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
+        /// holds the GIL. None: rows are ids (`forebay.text.Ids`), and `bos_id` is given.
+        tokenizer: Tokenizer = None, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
         /// Rows per batch on this rank.
         batch_size: Int = 32, state(global_batch_size), range(1, 1 << 20),
             elsewhere(batchsize, bs, batch, device_batch_size, micro_batch_size, B);
@@ -67,11 +69,23 @@ macro_rules! token_parameters {
         /// documents fill no row; ranks may then differ by some batches. A pass without any batch raises
         /// ConfigError; with several ranks it logs a warning.
         infinite: Bool = true, state, elsewhere(repeat, resampled, endless, loop_forever);
-        /// Name of the column of documents.
+        /// Name of the column of documents; in JSON lines, points separate the names of nested fields.
         text_column: Text = "text", state, elsewhere(text_field, content_field, text_key, column);
-        /// The rest of a cropped document: `"drop"` discards it; `"carry"` makes it a new document, with its
-        /// own BOS.
-        crop: Text = "drop", state, one_of("drop", "carry"), elsewhere(truncation, overflow, truncate);
+        /// How documents fill rows. `"drop"` crops one to fill the row, and discards its rest; `"carry"`
+        /// makes the rest a new document, with its own BOS; `"pad"` crops none that fits a row: the rest of a
+        /// row is `pad_id`, and its targets are -100.
+        fit: Text = "drop", state(crop), one_of("drop", "carry", "pad"),
+            elsewhere(truncation, overflow, truncate, packing, packing_strategy);
+        /// With `fit="pad"`, documents of more than `seq_len + 1` tokens: `"skip"` leaves them out, `"cut"`
+        /// drops what a row cannot hold, `"split"` fills whole rows with them, each with its own BOS, and
+        /// packs the rest like a document.
+        on_long: Text = "skip", state(on_long), one_of("skip", "cut", "split"), elsewhere(long_documents);
+        /// With `fit="pad"`, the input where a row has no document. None: EOS, or BOS if documents have no
+        /// EOS.
+        pad_id: OptionalInt = None, state(pad_id), range(0, i32::MAX as i64),
+            elsewhere(pad_token_id, padding_idx, pad_token);
+        /// The former name of `fit`.
+        crop: OptionalText = None, data, one_of("drop", "carry"), elsewhere(cropping, crop_mode);
         /// Number of packers, each with its own row groups: a multiple of every world size of the run. None:
         /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
@@ -159,6 +173,33 @@ impl TokenConfig {
         self.shuffle_min_size.unwrap_or(if self.seed.is_some() { self.buffer_size } else { 0 })
     }
 
+    /// How documents fill rows.
+    pub fn fit(&self) -> &str {
+        self.crop.as_deref().unwrap_or(&self.fit)
+    }
+
+    /// What is wrong with the parameters of `fit` together.
+    fn fit_problem(&self) -> Option<String> {
+        let usual = Self::default();
+        let is_padded = self.fit() == "pad";
+        if let Some(crop) = self.crop.as_ref().filter(|crop| self.fit != usual.fit && self.fit != **crop) {
+            return Some(format!(
+                "crop is {crop:?} and fit is {:?}; crop is its former name, leave it out",
+                self.fit
+            ));
+        }
+        if is_padded && self.dtype == "uint16" {
+            return Some("dtype is \"uint16\", which cannot hold the targets -100 of fit=\"pad\"".to_owned());
+        }
+        let given = match () {
+            () if is_padded => return None,
+            () if self.on_long != usual.on_long => "on_long",
+            () if self.pad_id.is_some() => "pad_id",
+            () => return None,
+        };
+        Some(format!("{given} is for fit=\"pad\", and fit is {:?}; leave it out", self.fit()))
+    }
+
     /// The plans of a loader over files whose row groups have these rows. `bos` and, if known, the number of
     /// ids are the tokenizer's; its EOS is for the caller to set.
     ///
@@ -174,7 +215,17 @@ impl TokenConfig {
         problems.extend(rank_problem(self.rank, self.world_size));
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
-        let crop = if self.crop == "carry" { CropRule::Carry } else { CropRule::Drop };
+        let long = match &*self.on_long {
+            "cut" => LongRule::Cut,
+            "split" => LongRule::Split,
+            _ => LongRule::Skip,
+        };
+        let crop = match self.fit() {
+            "carry" => CropRule::Carry,
+            "pad" => CropRule::Pad(long),
+            _ => CropRule::Drop,
+        };
+        problems.extend(self.fit_problem());
         let id_type = match &*self.dtype {
             "int32" => DataType::Int32,
             "uint16" => DataType::Uint16,
@@ -263,6 +314,7 @@ impl TokenConfig {
             bos,
             eos: None,
             crop,
+            pad: self.pad_id.map_or(bos, |id| id as u32),
             buffer_size: self.buffer_size as usize,
             unit: self.tokenizer_batch_size as usize,
             is_mixed: self.window() > 1,
@@ -288,7 +340,7 @@ mod tests {
             batch_size: 0,
             seq_len: -1,
             rank: 3,
-            crop: "cut".into(),
+            fit: "cut".into(),
             dtype: "int8".into(),
             extras: vec!["doc_ids".into(), "mask".into()],
             stride: Some("row".into()),
@@ -299,7 +351,7 @@ mod tests {
             "batch_size is 0, must be 1",
             "seq_len is -1",
             "rank is 3, must be 0 to 0",
-            "crop is \"cut\", must be \"drop\" or \"carry\"",
+            "fit is \"cut\", must be \"drop\", \"carry\" or \"pad\"",
             "dtype is \"int8\"",
             "extras is \"mask\"",
             "stride is \"row\"",
@@ -314,6 +366,29 @@ mod tests {
         assert!(check(&config).is_ok());
         let error = config.check(vec![vec![0..10]], 7, Some(100_277)).unwrap_err();
         assert!(error.message.contains("the tokenizer has 100277"), "{error}");
+    }
+
+    #[test]
+    fn parameters_of_fit() {
+        let pad = TokenConfig { fit: "pad".into(), on_long: "split".into(), ..TokenConfig::default() };
+        let (_, pack) = check(&pad).unwrap();
+        assert_eq!((pack.crop, pack.pad), (CropRule::Pad(LongRule::Split), 7));
+        let (_, pack) = check(&TokenConfig { pad_id: Some(3), ..pad.clone() }).unwrap();
+        assert_eq!(pack.pad, 3);
+        let (_, pack) = check(&TokenConfig { crop: Some("carry".into()), ..TokenConfig::default() }).unwrap();
+        assert_eq!(pack.crop, CropRule::Carry);
+        for (config, part) in [
+            (TokenConfig { dtype: "uint16".into(), ..pad.clone() }, "cannot hold the targets -100"),
+            (TokenConfig { crop: Some("carry".into()), ..pad.clone() }, "crop is its former name"),
+            (
+                TokenConfig { fit: "carry".into(), ..pad.clone() },
+                "on_long is for fit=\"pad\", and fit is \"carry\"",
+            ),
+            (TokenConfig { pad_id: Some(3), ..TokenConfig::default() }, "pad_id is for fit=\"pad\""),
+        ] {
+            let message = check(&config).unwrap_err().message;
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

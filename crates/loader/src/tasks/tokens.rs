@@ -3,7 +3,7 @@
 //! Each worker has its own encoder and encodes one document at a time. The task puts BOS before each
 //! document, and EOS after it if there is one, so that encoders do not depend on packing.
 
-use std::{fmt, str, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use crossbeam::queue::ArrayQueue;
 
@@ -16,7 +16,7 @@ use crate::{
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
     order::Assignment,
-    source::{ReadRequest, Record, StoredRecording, WholeRecord},
+    source::{DocumentForm, ReadRequest, Record, StoredRecording, WholeRecord},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -43,6 +43,22 @@ pub trait EncoderFactory: Send + Sync + 'static {
     fn encoder(&self) -> Box<dyn Encode>;
 }
 
+/// In place of a tokenizer, for rows that are ids.
+#[derive(Debug, Clone, Copy)]
+pub struct NoTokenizer;
+
+impl Encode for NoTokenizer {
+    fn encode(&mut self, _: &str, _: &mut Vec<u32>) -> Result<()> {
+        Err(Error::new(ErrorKind::Config, "tokenizer is missing; a text cannot be encoded"))
+    }
+}
+
+impl EncoderFactory for NoTokenizer {
+    fn encoder(&self) -> Box<dyn Encode> {
+        Box::new(*self)
+    }
+}
+
 impl EncoderFactory for Tokenizer {
     fn encoder(&self) -> Box<dyn Encode> {
         Box::new(Tokenizer::encoder(self))
@@ -53,17 +69,18 @@ impl EncoderFactory for Tokenizer {
 pub struct TokenTask {
     plan: PackPlan,
     vocabulary: Arc<dyn EncoderFactory>,
+    form: DocumentForm,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     pool: Arc<SharedPool>,
 }
 
 impl TokenTask {
-    /// Creates a task that encodes with `vocabulary` and packs by `plan`.
-    pub fn new(plan: PackPlan, vocabulary: Arc<dyn EncoderFactory>) -> Self {
+    /// Creates a task that encodes documents of this form with `vocabulary` and packs by `plan`.
+    pub fn new(plan: PackPlan, form: DocumentForm, vocabulary: Arc<dyn EncoderFactory>) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
-        Self { plan, vocabulary, spare, meter: Arc::default(), pool }
+        Self { plan, vocabulary, form, spare, meter: Arc::default(), pool }
     }
 
     /// The fields of a batch's columns.
@@ -105,6 +122,7 @@ impl Task for TokenTask {
     fn maker(&self) -> TokenMaker {
         TokenMaker {
             encoder: self.vocabulary.encoder(),
+            form: self.form.clone(),
             bos: self.plan.bos,
             eos: self.plan.eos,
             most: match self.plan.id_type {
@@ -124,6 +142,7 @@ impl Task for TokenTask {
 /// One worker's part of a [`TokenTask`].
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
+    form: DocumentForm,
     bos: u32,
     eos: Option<u32>,
     /// The largest id that the batch's dtype can hold.
@@ -136,26 +155,33 @@ impl ExampleMaker for TokenMaker {
     type Example = TokenExample;
 
     fn run(&mut self, record: &Record) -> Result<TokenExample> {
-        let text = str::from_utf8(&record.payload.bytes)
-            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?;
-        if text.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the text is empty"));
-        }
         let mut ids = self.spare.pop().unwrap_or_default();
         if ids.capacity() > SPARE_TOKENS {
             ids = Vec::new();
         }
         ids.clear();
         ids.push(self.bos);
-        self.encoder.encode(text, &mut ids)?;
-        if let Some(eos) = self.eos {
+        let bytes = &record.payload.bytes;
+        match &self.form {
+            DocumentForm::Ids => {
+                DocumentForm::append_ids(bytes, &record.values, &mut ids)?;
+                // Ids that are framed already are so once.
+                if ids.get(1) == Some(&self.bos) {
+                    ids.remove(0);
+                }
+            }
+            form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
+        }
+        let is_framed = self.form == DocumentForm::Ids && ids.len() > 1 && ids.last() == self.eos.as_ref();
+        if let Some(eos) = self.eos.filter(|_| !is_framed) {
             fallible_alloc::push(&mut ids, eos)?;
         }
         if let Some(id) = ids.iter().find(|&&id| id > self.most) {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "the tokenizer returned the id {id}, the largest that the dtype can hold is {}; choose another dtype",
+                    "{} the id {id}, the largest that the dtype can hold is {}; choose another dtype",
+                    if self.form == DocumentForm::Ids { "a row has" } else { "the tokenizer returned" },
                     self.most
                 ),
             ));

@@ -67,6 +67,8 @@ use crate::{
 pub struct ArrowOptions {
     /// The column of recordings; None for `audio` or the only Audio feature.
     pub audio_column: Option<String>,
+    /// A column of documents, which are read instead of recordings.
+    pub text_column: Option<String>,
     /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
     pub label_column: ColumnChoice,
     /// How many threads read headers.
@@ -93,6 +95,7 @@ impl Default for ArrowOptions {
     fn default() -> Self {
         Self {
             audio_column: None,
+            text_column: None,
             label_column: ColumnChoice::Usual,
             threads: 8,
             mmap: false,
@@ -108,6 +111,12 @@ impl Default for ArrowOptions {
 }
 
 impl ArrowOptions {
+    /// Documents in `column`, without labels.
+    pub fn text(column: impl Into<String>) -> Self {
+        let text_column = Some(column.into());
+        Self { text_column, label_column: ColumnChoice::Nothing, ..Self::default() }
+    }
+
     /// Storage of local files, mapped or read.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         match self.mmap {
@@ -127,6 +136,8 @@ pub struct ArrowSource {
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
+    /// Whether records are documents.
+    is_text: bool,
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -199,6 +210,7 @@ impl ArrowSource {
             traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
+            is_text: options.text_column.is_some(),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,
@@ -262,6 +274,14 @@ impl ArrowSource {
     /// What its files cost so far.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
+    }
+
+    /// The numbers of rows of a shard's record batches, in order.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub(crate) fn batch_rows(&self, shard: usize) -> impl Iterator<Item = u64> + '_ {
+        self.indexes[shard].batches.iter().map(|batch| batch.n_rows)
     }
 }
 

@@ -251,13 +251,17 @@ impl ArrowReader {
                     }
                 }
             }
+            None if self.source.is_text => {
+                return Err(Error::new(ErrorKind::Unreadable, "the text is null"));
+            }
             None => {
                 is_list = false;
                 self.read_other_file(shard, row)?
             }
         };
         if bytes.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
+            let what = if self.source.is_text { "the text is empty" } else { "the recording has no bytes" };
+            return Err(Error::new(ErrorKind::Empty, what));
         }
         let lists = self.batches.first_mut().and_then(|batch| batch.lists.as_mut()).filter(|_| is_list);
         let bytes = match (lists, self.shards.first()) {

@@ -25,10 +25,10 @@ mod reader;
 mod recording_file;
 mod rows;
 mod schema_inference;
-mod sidecar;
+pub(crate) mod sidecar;
 mod table;
 mod tar;
-mod text_input;
+pub(crate) mod text_input;
 
 use std::{path::Path, sync::Arc};
 

@@ -25,7 +25,7 @@ use crate::storage::{Version, open_regular};
 const MOST: u64 = 64 << 20;
 
 #[derive(Debug)]
-pub(super) struct Sidecars {
+pub(crate) struct Sidecars {
     folder: Option<PathBuf>,
     /// Whether an index could not be written, which is told once.
     has_failed: AtomicBool,
@@ -36,7 +36,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Sidecars {
     /// In the user's cache: `$XDG_CACHE_HOME/forebay/index`, by default in `~/.cache`.
-    pub(super) fn of_user() -> Self {
+    pub(crate) fn of_user() -> Self {
         let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = set("XDG_CACHE_HOME").or_else(|| match cfg!(windows) {
             true => set("LOCALAPPDATA"),
@@ -46,12 +46,12 @@ impl Sidecars {
     }
 
     #[cfg(test)]
-    pub(super) fn in_folder(folder: &Path) -> Self {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()), has_failed: AtomicBool::new(false) }
     }
 
     /// The index of a recording, if there is one of this version.
-    pub(super) fn read(&self, path: &Path, version: Version) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, path: &Path, version: Version) -> Option<Vec<u8>> {
         let file = open_regular(&self.folder.as_deref()?.join(name(path))).ok()?;
         let mut bytes = Vec::new();
         file.take(MOST + 1).read_to_end(&mut bytes).ok()?;
@@ -64,7 +64,7 @@ impl Sidecars {
     }
 
     /// Writes an index, if that is possible.
-    pub(super) fn write(&self, path: &Path, version: Version, index: &[u8]) {
+    pub(crate) fn write(&self, path: &Path, version: Version, index: &[u8]) {
         if let Err(error) = self.try_write(path, version, index)
             && let Some(folder) = &self.folder
             && !self.has_failed.swap(true, Ordering::Relaxed)

@@ -27,10 +27,21 @@ pub(super) const MOST_ROW: usize = 16 << 20;
 /// kilobytes may decompress to gigabytes of short rows.
 const MOST_UNPACKED: u64 = 256 << 20;
 
-/// A file from its start to its end.
-struct FileBytes {
+/// A file from a place in it to its end.
+pub(crate) struct FileBytes {
     file: StoredFile,
     at: u64,
+}
+
+impl FileBytes {
+    pub(crate) fn new(file: StoredFile, at: u64) -> Self {
+        Self { file, at }
+    }
+
+    /// The place of the next byte.
+    pub(crate) fn place(&self) -> u64 {
+        self.at
+    }
 }
 
 impl Read for FileBytes {
@@ -55,6 +66,11 @@ pub(super) struct TextInput {
     squeeze: Option<Squeeze>,
 }
 
+/// The most bytes of text of a compressed file of `size` bytes.
+pub(crate) fn most_unpacked(size: u64) -> u64 {
+    MOST_UNPACKED.max(size.saturating_mul(USUAL_RATIO))
+}
+
 impl TextInput {
     /// Opens a table, which is compressed if its name ends in `.gz` or `.zst`.
     ///
@@ -63,14 +79,14 @@ impl TextInput {
     pub(super) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
         let file = StoredFile::open(storage, path)?;
         let (version, compression) = (file.version(), Compression::split(path).1);
-        let file = FileBytes { file, at: 0 };
+        let file = FileBytes::new(file, 0);
         let (bytes, most): (Box<dyn Read + Send>, u64) = match compression {
             None => (Box::new(file), u64::MAX),
             Some(compression) => {
                 // bounded: a constant.
                 let bytes = compression.decoder(BufReader::with_capacity(PIECE, file));
                 let bytes = bytes.map_err(|error| Error::io(path, "decompress", error))?;
-                (bytes, MOST_UNPACKED.max(version.size.saturating_mul(USUAL_RATIO)))
+                (bytes, most_unpacked(version.size))
             }
         };
         let buffer = Vec::new();
@@ -129,11 +145,11 @@ impl TextInput {
             let mut n = match read_full(&mut self.bytes, piece) {
                 Ok(0) => return Ok(false),
                 Ok(n) => n,
-                Err(error) => return Err(self.unread(error)),
+                Err(error) => return Err(unread(error, self.compression, self.version.size)),
             };
             self.n_read += n as u64;
             if self.n_read > self.most {
-                return Err(self.too_long());
+                return Err(too_long(self.version.size));
             }
             if let Some(squeeze) = &mut self.squeeze {
                 n = squeeze.squeeze(&mut piece[..n]);
@@ -186,51 +202,51 @@ impl TextInput {
         self.to = self.from + squeeze.squeeze(&mut self.buffer[self.from..self.to]);
         self.squeeze = Some(squeeze);
     }
+}
 
-    fn unread(&self, error: io::Error) -> Error {
-        let (error, compression) = match (error.downcast::<Error>(), self.compression) {
-            (Ok(error), _) => return error,
-            (Err(error), None) => return Error::new(ErrorKind::Io, "it cannot be read").because(error),
-            (Err(error), Some(compression)) => (error, compression),
-        };
-        if is_wide_window(&error) {
-            let message =
-                "the zstd stream needs more than 128 MiB of memory to decompress; compress it without --long";
-            return Error::new(ErrorKind::Unsupported, message);
-        }
-        let name = compression.name();
-        let (kind, message) = match error.kind() {
-            io::ErrorKind::UnexpectedEof => (
-                ErrorKind::Truncated,
-                format!(
-                    "the {name} stream is cut off: it does not end in the {} bytes of the file; copy the file again",
-                    self.version.size
-                ),
-            ),
-            _ => (
-                ErrorKind::Corrupt,
-                format!(
-                    "it is no {name} stream, as its name says, or is damaged; write it again, or give it the ending of what it is"
-                ),
-            ),
-        };
-        Error::new(kind, message).because(error)
+/// The error for text of a file of `size` bytes that could not be read or decompressed.
+pub(crate) fn unread(error: io::Error, compression: Option<Compression>, size: u64) -> Error {
+    let (error, compression) = match (error.downcast::<Error>(), compression) {
+        (Ok(error), _) => return error,
+        (Err(error), None) => return Error::new(ErrorKind::Io, "it cannot be read").because(error),
+        (Err(error), Some(compression)) => (error, compression),
+    };
+    if is_wide_window(&error) {
+        let message =
+            "the zstd stream needs more than 128 MiB of memory to decompress; compress it without --long";
+        return Error::new(ErrorKind::Unsupported, message);
     }
+    let name = compression.name();
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::UnexpectedEof => (
+            ErrorKind::Truncated,
+            format!(
+                "the {name} stream is cut off: it does not end in the {size} bytes of the file; copy the file again"
+            ),
+        ),
+        _ => (
+            ErrorKind::Corrupt,
+            format!(
+                "it is no {name} stream, as its name says, or is damaged; write it again, or give it the ending of what it is"
+            ),
+        ),
+    };
+    Error::new(kind, message).because(error)
+}
 
-    fn too_long(&self) -> Error {
-        let message = format!(
-            "it has {} bytes, and more than {} bytes of text; of a compressed table at most {} MiB of text are read, or {USUAL_RATIO} \
-             times its own bytes: unpack it first",
-            self.version.size,
-            self.most,
-            MOST_UNPACKED >> 20
-        );
-        Error::new(ErrorKind::TooLarge, message)
-    }
+/// The error for a compressed file of `size` bytes with too much text.
+pub(crate) fn too_long(size: u64) -> Error {
+    let most = most_unpacked(size);
+    let message = format!(
+        "it has {size} bytes, and more than {most} bytes of text; of a compressed table at most {} MiB of text are read, or \
+         {USUAL_RATIO} times its own bytes: unpack it first",
+        MOST_UNPACKED >> 20
+    );
+    Error::new(ErrorKind::TooLarge, message)
 }
 
 /// Fills a buffer; fewer bytes are the last ones.
-fn read_full(bytes: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_full(bytes: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match bytes.read(&mut buffer[filled..]) {

@@ -21,14 +21,21 @@ pub enum Split {
 /// None for the last file.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if there are no files, the part has none, or one of `val` matches none;
-/// [`ErrorKind::Format`] for a file that is not Parquet.
+/// As [`split_documents`]; [`ErrorKind::Format`] for a file that is not Parquet.
 pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<Vec<PathBuf>> {
+    files.iter().try_for_each(|file| check_kind(file))?;
+    split_documents(files, part, val)
+}
+
+/// The same for files of any format of documents.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if there are no files, the part has none, or one of `val` matches none.
+pub fn split_documents(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
-        let message = "there are no files to read; name at least one Parquet file";
+        let message = "there are no files to read; name at least one file";
         return Err(Error::new(ErrorKind::Config, message));
     }
-    files.iter().try_for_each(|file| check_kind(file))?;
     let is_val: Vec<bool> = match val {
         None => (1..=files.len()).map(|n| n == files.len()).collect(),
         Some(patterns) => {
@@ -81,8 +88,8 @@ fn check_kind(file: &Path) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{} is not Parquet; texts in other files are read by forebay.cache.build or `forebay build`, which make a cache of \
-         token ids",
+        "{} is not Parquet; texts in other files are read by forebay.TokenLoader, and by forebay.cache.build or `forebay build`, \
+         which make a cache of token ids",
         file.display()
     );
     Err(Error::new(ErrorKind::Format, message))

@@ -36,7 +36,7 @@ use std::{
 };
 
 pub use self::{
-    files::{Split, split},
+    files::{Split, split, split_documents},
     reader::ParquetReader,
     thrift::check_footer,
 };
@@ -93,6 +93,11 @@ impl ParquetOptions {
         Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
     }
 
+    /// Lists of token ids in `column`, without labels.
+    pub fn ids(column: impl Into<String>) -> Self {
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Ids(column.into())) }
+    }
+
     /// Recordings and labels in the usual columns.
     pub fn audio() -> Self {
         Self::of(Payload::Audio(None))
@@ -102,6 +107,7 @@ impl ParquetOptions {
     pub(super) fn recordings(options: &ArrowOptions) -> Self {
         let ArrowOptions {
             audio_column,
+            text_column: _,
             label_column,
             threads,
             max_record_bytes,

@@ -25,6 +25,7 @@ use crate::{
     contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
+    ids,
     memory_permits::{MemoryPermits, covered},
     path_policy,
     storage::StoredFile,
@@ -124,7 +125,26 @@ impl ParquetReader {
         values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
+    /// A row of ids.
+    fn read_ids(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
+        let found = self.with_values(shard, row, run, GroupValues::ids);
+        // The pages are dropped, unless the row was one of many.
+        self.permit = None;
+        let (bytes, id_type) =
+            found?.ok_or_else(|| Error::new(ErrorKind::Unreadable, "the list of ids is null"))?;
+        if bytes.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the list of ids is empty"));
+        }
+        check_record_bytes(bytes.len() as u64, self.source.max_record_bytes)?;
+        // A row that was requested alone would keep its whole batch alive.
+        let bytes = if run > 1 { bytes } else { fallible_alloc::copy(&bytes)?.into() };
+        Ok(ids::record(bytes, id_type))
+    }
+
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
+        if matches!(self.source.payload, Payload::Ids(_)) {
+            return self.read_ids(shard, row, run);
+        }
         let [has_label, has_path] = [ExtraColumn::Label, ExtraColumn::Path]
             .map(|value| self.source.contents.extra_columns.contains(&value));
         let (permits, most) = (self.permits.clone(), self.source.max_record_bytes);

@@ -8,7 +8,7 @@
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, FixedSizeBinaryArray, RecordBatch, StructArray, cast::AsArray, types::*,
 };
-use std::{ops::Deref, sync::Arc};
+use std::{cell::OnceCell, ops::Deref, sync::Arc};
 
 use arrow_schema::DataType;
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use crate::{
     columns::in_column,
     contract::{NO_LABEL, Permit, SMALL_READ},
     fields::{Row, Value},
+    ids::IdType,
     lists::{ListItem, ListValues, of_array, row_rate},
 };
 
@@ -34,6 +35,18 @@ pub(super) struct GroupValues {
     label: Option<ArrayRef>,
     /// The other columns and their names; `None` for one of nulls.
     others: Vec<(Arc<str>, Option<ArrayRef>)>,
+    /// The first of them as ids; made at the first use.
+    ids: OnceCell<Option<IdColumn>>,
+}
+
+/// A column of lists of integers.
+#[derive(Debug)]
+struct IdColumn {
+    lists: ArrayRef,
+    items: ArrayRef,
+    /// The values of the items.
+    bytes: Bytes,
+    id_type: IdType,
 }
 
 /// Recordings that are copied out of their array.
@@ -110,9 +123,17 @@ impl GroupValues {
         let path = column(plan.path)?;
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
         let other = |at: &Option<usize>| batch.columns().get((*at)?).cloned();
-        let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at))).collect();
-        let payload = payload.cloned();
-        Ok(Self { n_rows: batch.num_rows(), payload, bytes, path, copied, label, others })
+        let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at)));
+        Ok(Self {
+            n_rows: batch.num_rows(),
+            payload: payload.cloned(),
+            bytes,
+            path,
+            copied,
+            label,
+            others: others.collect(),
+            ids: OnceCell::new(),
+        })
     }
 
     /// The values of a row in the other columns.
@@ -151,6 +172,15 @@ impl GroupValues {
                 Ok(Some(ListValues { numbers, item: lists.column.item, channels, rate }))
             }
         }
+    }
+
+    /// The ids of a row of the first other column, in their type; None if the list is null.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if an id is null.
+    pub(super) fn ids(&self, row: usize) -> Result<Option<(Bytes, IdType)>> {
+        let lists = || self.others.first().and_then(|(_, lists)| IdColumn::of(lists.as_ref()?));
+        self.ids.get_or_init(lists).as_ref().map_or(Ok(None), |ids| ids.row(row))
     }
 
     /// The bytes of a row; None if they are null.
@@ -213,6 +243,67 @@ impl GroupValues {
                 ));
             }
         })
+    }
+}
+
+impl IdColumn {
+    /// A column of lists; `None` for another one, such as one of nulls.
+    fn of(lists: &ArrayRef) -> Option<Self> {
+        use DataType::*;
+        // A field of a struct.
+        let mut lists = lists;
+        while let Some([column]) = lists.as_struct_opt().map(StructArray::columns) {
+            lists = column;
+        }
+        let items = match lists.data_type() {
+            List(_) => lists.as_list::<i32>().values(),
+            LargeList(_) => lists.as_list::<i64>().values(),
+            FixedSizeList(..) => lists.as_fixed_size_list().values(),
+            _ => return None,
+        };
+        let id_type = match items.data_type() {
+            UInt8 => IdType::U8,
+            Int8 => IdType::I8,
+            UInt16 => IdType::U16,
+            Int16 => IdType::I16,
+            UInt32 => IdType::U32,
+            Int32 => IdType::I32,
+            UInt64 => IdType::U64,
+            Int64 => IdType::I64,
+            _ => return None,
+        };
+        let data = items.to_data();
+        let values = data.buffers().first()?;
+        let from = data.offset() * id_type.bytes();
+        let end = from + items.len() * id_type.bytes();
+        let bytes = Bytes::from_owner(values.clone());
+        let bytes = bytes.get(from..end).map(|_| bytes.slice(from..end))?;
+        Some(Self { lists: lists.clone(), items: items.clone(), bytes, id_type })
+    }
+
+    fn row(&self, row: usize) -> Result<Option<(Bytes, IdType)>> {
+        if self.lists.is_null(row) {
+            return Ok(None);
+        }
+        let (from, end) = match self.lists.data_type() {
+            DataType::List(_) => {
+                let offsets = self.lists.as_list::<i32>().value_offsets();
+                (offsets[row] as usize, offsets[row + 1] as usize)
+            }
+            DataType::LargeList(_) => {
+                let offsets = self.lists.as_list::<i64>().value_offsets();
+                (offsets[row] as usize, offsets[row + 1] as usize)
+            }
+            _ => {
+                let n = self.lists.as_fixed_size_list().value_length() as usize;
+                (row * n, (row + 1) * n)
+            }
+        };
+        if self.items.null_count() > 0 && (from..end).any(|at| self.items.is_null(at)) {
+            return Err(Error::new(ErrorKind::Corrupt, "an id in the list is null"));
+        }
+        let width = self.id_type.bytes();
+        Ok(Some((self.bytes.slice(from * width..end * width), self.id_type)))
     }
 }
 

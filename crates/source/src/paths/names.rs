@@ -24,8 +24,13 @@ pub(crate) fn is_recording(name: &OsStr) -> bool {
 pub enum Reads {
     /// Recordings: Arrow or Parquet.
     Recordings,
-    /// Documents: Parquet.
+    /// Documents in Parquet alone.
     Documents,
+    /// Documents: Parquet, Arrow, JSON lines, text. Of a folder only files of the first of these are read: a
+    /// README.txt beside shards is no document.
+    Texts,
+    /// Token ids: Parquet, arrays, and those of Megatron-LM; of a folder files of the first of these.
+    Ids,
     /// Inputs of a cache: Arrow, Parquet, JSON lines, text.
     Inputs,
 }
@@ -41,6 +46,8 @@ impl Reads {
         match self {
             Self::Recordings => &[ARROW, PARQUET],
             Self::Documents => &[PARQUET],
+            Self::Texts => &[PARQUET, ARROW, LINES[0], LINES[1]],
+            Self::Ids => &[PARQUET, ("numpy", &["npy"]), ("Megatron-LM", &["idx"])],
             Self::Inputs => &[ARROW, PARQUET, LINES[0], LINES[1]],
         }
     }
@@ -60,7 +67,11 @@ impl Reads {
         let first = self.formats().iter().map(|(_, endings)| format!(".{}", endings[0]));
         let mut names: Vec<String> = first.collect();
         let last = names.pop().unwrap_or_default();
-        let packed = if self == Self::Inputs { " (the last two also with .gz or .zst)" } else { "" };
+        let packed = if matches!(self, Self::Inputs | Self::Texts) {
+            " (the last two also with .gz or .zst)"
+        } else {
+            ""
+        };
         match names.is_empty() {
             true => last,
             false => format!("{} or {last}{packed}", names.join(", ")),

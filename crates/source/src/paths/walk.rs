@@ -200,7 +200,18 @@ impl<'a> FolderWalk<'a> {
             )?;
             return fallible_alloc::push(files, folder.to_owned());
         }
-        if found.formats.len() > 1 {
+        if matches!(self.reads, Reads::Texts | Reads::Ids) && found.formats.len() > 1 {
+            let first = found.formats.keys().next().copied();
+            let is_first = |file: &PathBuf| self.reads.format_of(name_of(file)) == first;
+            let mut kept = before;
+            for at in before..files.len() {
+                if is_first(&files[at]) {
+                    files.swap(kept, at);
+                    kept += 1;
+                }
+            }
+            files.truncate(kept);
+        } else if found.formats.len() > 1 {
             let counted = found.formats.iter().map(|(&format, n)| format!("{n} of {}", formats[format].0));
             let (_, endings) = formats[found.formats.keys().next().copied().unwrap_or_default()];
             let message = format!(

@@ -1,6 +1,6 @@
 //! The same rules as linear scans over a list, as in the reference: slow and simple.
 
-use super::{CropRule, Document, Piece};
+use super::{CropRule, Document, LongRule, Piece};
 
 pub struct Oracle {
     pub capacity: usize,
@@ -15,6 +15,24 @@ impl Oracle {
         Self { capacity, bos, crop, documents: Vec::new(), dropped: 0 }
     }
 
+    pub fn push(&mut self, mut document: Document) {
+        let len = document.ids.len();
+        if len > self.capacity {
+            match self.crop {
+                CropRule::Pad(LongRule::Skip) => {
+                    self.dropped += len as u64;
+                    return;
+                }
+                CropRule::Pad(LongRule::Cut) => {
+                    self.dropped += (len - self.capacity) as u64;
+                    document.ids.truncate(self.capacity);
+                }
+                _ => {}
+            }
+        }
+        self.documents.push(document);
+    }
+
     pub fn place(&mut self, room: usize) -> Option<(Piece, Vec<u32>)> {
         let at = self.choose(room)?;
         let Document { mut ids, row, start } = self.documents.remove(at);
@@ -22,8 +40,8 @@ impl Oracle {
         let mut rest = ids.split_off(piece.len);
         match self.crop {
             CropRule::Drop => self.dropped += rest.len() as u64,
-            CropRule::Carry if rest.is_empty() => {}
-            CropRule::Carry => {
+            CropRule::Carry | CropRule::Pad(_) if rest.is_empty() => {}
+            CropRule::Carry | CropRule::Pad(_) => {
                 rest.insert(0, self.bos);
                 self.documents.push(Document { ids: rest, row, start: start + piece.len as u32 - 1 });
             }
@@ -36,8 +54,10 @@ impl Oracle {
         let shortest = match self.crop {
             CropRule::Drop => self.first_by(Some),
             CropRule::Carry => self.first_by(|len| Some(len.min(self.capacity + 1))),
+            CropRule::Pad(_) if room < self.capacity => None,
+            CropRule::Pad(_) => self.first_by(|len| (len > self.capacity).then_some(0)),
         };
-        if self.crop == CropRule::Carry && room == self.capacity {
+        if self.crop != CropRule::Drop && room == self.capacity {
             let long = self.documents.iter().position(|document| document.ids.len() > self.capacity);
             if long.is_some_and(|long| best.is_none_or(|best| long < best)) {
                 return long;

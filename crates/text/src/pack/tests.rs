@@ -51,7 +51,7 @@ fn worked_example() {
         match crop {
             CropRule::Drop => assert_eq!((packer.len(), packer.n_dropped()), (0, 8)),
             // Only its BOS fitted: all its content is still to come.
-            CropRule::Carry => {
+            CropRule::Carry | CropRule::Pad(_) => {
                 assert_eq!((packer.n_tokens(), packer.n_dropped()), (9, 0));
                 assert_eq!(packer.held().collect::<Vec<_>>(), [(4, 1)]);
             }
@@ -96,6 +96,35 @@ fn of_a_document_that_is_dropped_anyway_only_a_row_is_held() {
 }
 
 #[test]
+fn whole_documents_and_long_ones() {
+    let rows = |long| {
+        let mut packer = Packer::new(8, BOS, CropRule::Pad(long));
+        for (row, len) in [5, 20, 4, 3, 8].into_iter().enumerate() {
+            packer.push(document(row, len));
+        }
+        let (mut rows, mut room) = (Vec::new(), 8);
+        loop {
+            match packer.place(room, |_| {}) {
+                Some(Piece { row, start, len }) => {
+                    rows.push((room, row, start, len));
+                    room = if len == room { 8 } else { room - len };
+                }
+                None if room < 8 => room = 8,
+                None => break,
+            }
+        }
+        (rows, packer.n_dropped())
+    };
+    let short = [(8, 4, 1, 8), (8, 0, 1, 5), (3, 3, 1, 3), (8, 2, 1, 4)];
+    assert_eq!(rows(LongRule::Skip), (short.to_vec(), 20));
+    let cut = [&[(8, 1, 1, 8)], &short[..]].concat();
+    assert_eq!(rows(LongRule::Cut), (cut, 12));
+    // The long one is older than the best fit of the first row, its rest younger.
+    let split = [&[(8, 1, 1, 8)], &short[..], &[(8, 1, 8, 8), (8, 1, 15, 6)]].concat();
+    assert_eq!(rows(LongRule::Split), (split, 0));
+}
+
+#[test]
 fn nothing_held_and_no_room() {
     let mut packer = Packer::new(10, BOS, CropRule::Carry);
     assert_eq!(packer.place(10, |_| panic!("nothing to copy")), None);
@@ -114,6 +143,16 @@ fn vectors_come_back() {
     let spare = packer.spare().unwrap();
     assert_eq!((spare.len(), spare.as_ptr()), (0, place));
     assert_eq!(packer.spare(), None);
+}
+
+fn rules() -> impl Strategy<Value = CropRule> {
+    prop_oneof![
+        Just(CropRule::Drop),
+        Just(CropRule::Carry),
+        Just(CropRule::Pad(LongRule::Skip)),
+        Just(CropRule::Pad(LongRule::Cut)),
+        Just(CropRule::Pad(LongRule::Split)),
+    ]
 }
 
 /// Lengths below, at and above a row's, and some giants.
@@ -135,10 +174,9 @@ proptest! {
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
         buffer_size in 1_usize..50,
         unit in 1_usize..20,
-        carry: bool,
+        crop in rules(),
         rebuild_every in 1_usize..20,
     ) {
-        let crop = if carry { CropRule::Carry } else { CropRule::Drop };
         let mut packer = Packer::new(capacity, BOS, crop);
         let mut oracle = Oracle::new(capacity, BOS, crop);
         let mut coming = lengths.iter().copied().enumerate();
@@ -146,12 +184,13 @@ proptest! {
         let (mut row, mut picks): (Vec<u32>, usize) = (Vec::new(), 0);
         loop {
             while packer.len() < buffer_size {
-                let before = packer.len();
+                let mut is_over = true;
                 for (at, len) in coming.by_ref().take(unit) {
+                    is_over = false;
                     packer.push(document(at, len));
-                    oracle.documents.push(document(at, len));
+                    oracle.push(document(at, len));
                 }
-                if packer.len() == before {
+                if is_over {
                     break;
                 }
             }
@@ -166,13 +205,18 @@ proptest! {
             prop_assert_eq!(packer.len(), held.len());
             let in_memory = |document: &Document| match crop {
                 CropRule::Drop => document.ids.len().min(capacity),
-                CropRule::Carry => document.ids.len(),
+                CropRule::Carry | CropRule::Pad(_) => document.ids.len(),
             };
             // The oracle counts when it crops, the packer as soon as no row can hold a token.
             let beyond: usize =
                 oracle.documents.iter().map(|document| document.ids.len() - in_memory(document)).sum();
             prop_assert_eq!(dropped + packer.n_dropped(), oracle.dropped + beyond as u64);
             prop_assert_eq!(packer.n_tokens(), oracle.documents.iter().map(in_memory).sum::<usize>() as u64);
+            if piece.is_none() && !row.is_empty() && matches!(crop, CropRule::Pad(_)) {
+                // The row is padded.
+                row.clear();
+                continue;
+            }
             if piece.is_none() {
                 break;
             }
@@ -197,9 +241,8 @@ proptest! {
     #[test]
     fn no_token_is_lost(
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
-        carry: bool,
+        crop in rules(),
     ) {
-        let crop = if carry { CropRule::Carry } else { CropRule::Drop };
         let mut packer = Packer::new(capacity, BOS, crop);
         for (at, &len) in lengths.iter().enumerate() {
             packer.push(document(at, len));
@@ -208,7 +251,19 @@ proptest! {
         let mut n_delivered = 0;
         let mut room = capacity;
         let mut ids_of = Vec::new();
-        while let Some(piece) = packer.place(room, |ids| ids_of = ids.to_vec()) {
+        loop {
+            let Some(piece) = packer.place(room, |ids| ids_of = ids.to_vec()) else {
+                if room < capacity && matches!(crop, CropRule::Pad(_)) {
+                    room = capacity;
+                    continue;
+                }
+                break;
+            };
+            // Whole, unless it is longer than a row.
+            if let CropRule::Pad(_) = crop {
+                let whole = lengths[piece.row as usize] - (piece.start as usize - 1);
+                prop_assert_eq!(piece.len, whole.min(capacity));
+            }
             prop_assert_eq!(ids_of[0], BOS);
             let document = &mut delivered[piece.row as usize];
             prop_assert_eq!(piece.start as usize, document.len());
@@ -221,10 +276,10 @@ proptest! {
         }
         prop_assert_eq!((packer.len(), packer.n_tokens()), (0, 0));
         match crop {
-            CropRule::Carry => for (at, &len) in lengths.iter().enumerate() {
+            CropRule::Carry | CropRule::Pad(LongRule::Split) => for (at, &len) in lengths.iter().enumerate() {
                 prop_assert_eq!(&delivered[at], &document(at, len).ids);
             },
-            CropRule::Drop => prop_assert_eq!(n_delivered as u64 + packer.n_dropped(), lengths.iter().sum::<usize>() as u64),
+            CropRule::Drop | CropRule::Pad(_) => prop_assert_eq!(n_delivered as u64 + packer.n_dropped(), lengths.iter().sum::<usize>() as u64),
         }
     }
 }

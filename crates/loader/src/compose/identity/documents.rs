@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{TokenIdentity as IdentityInputs, hex, identity_entry, parameter_identity, rows_identity};
 use crate::{
     config::TokenConfig,
-    source::parquet::ParquetSource,
+    source::DocumentSource,
     state::{Identity, Share},
 };
 
@@ -13,7 +13,9 @@ use crate::{
 pub struct TokenIdentity<'a> {
     pub config: &'a TokenConfig,
     pub tokenizer: u64,
-    pub source: &'a ParquetSource,
+    pub source: &'a DocumentSource,
+    /// The id of padding.
+    pub pad: u32,
     pub exclude: &'a [u64],
 }
 
@@ -34,6 +36,23 @@ impl TokenIdentity<'_> {
 
     fn tokenizer(&self) -> Option<Value> {
         Some(hex(self.tokenizer))
+    }
+
+    /// The name is that of earlier versions.
+    fn crop(&self) -> Option<Value> {
+        Some(self.config.fit().into())
+    }
+
+    fn on_long(&self) -> Option<Value> {
+        self.is_padded().then(|| self.config.on_long.clone().into())
+    }
+
+    fn pad_id(&self) -> Option<Value> {
+        self.is_padded().then(|| self.pad.into())
+    }
+
+    fn is_padded(&self) -> bool {
+        self.config.fit() == "pad"
     }
 
     fn global_batch_size(&self) -> Option<Value> {

@@ -1,0 +1,466 @@
+//! [`DocumentSource`]: documents in files of any format, in groups of rows that packers divide.
+//!
+//! Input: paths of one format, and the name of a column. Output: a document for each row, as a text, a line
+//! of JSON that has it, or token ids. Groups are the row groups of Parquet, the record batches of Arrow, and
+//! [groups of lines](line_index).
+//!
+//! | format | recognised by | a row |
+//! |---|---|---|
+//! | Parquet | `.parquet`, or the first bytes | a value of the column |
+//! | Arrow | `.arrow`, `.feather`, or the first bytes | a value of the column |
+//! | JSON lines | `.jsonl`, `.ndjson`, `.json`, also with `.gz` or `.zst` | a line with an object, parsed by workers |
+//! | text | `.txt`, `.text`, also with `.gz` or `.zst` | a line |
+//! | [ids](id_files) | `.npy`, `.bin`, `.idx` | token ids |
+//!
+//! A column of Parquet may also have lists of token ids.
+
+mod field;
+mod id_files;
+mod line_index;
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+    str,
+    sync::Arc,
+};
+
+use self::{
+    id_files::{IdFiles, IdFilesReader},
+    lines::{LinesReader, LinesSource},
+};
+use crate::{
+    ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, RawRecord, ReadRequest, Result,
+    Shard, Storage, StoredRecording, Traffic,
+    compression::Compression,
+    contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
+    error::Place,
+    fields::Row,
+    ids,
+    parquet::{ParquetOptions, ParquetReader, ParquetSource, RowGroup},
+    scattered_readers,
+    shard::locate,
+    signatures,
+    storage::StoredFile,
+    urls,
+};
+
+/// A format of files of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Parquet,
+    Arrow,
+    JsonLines,
+    Text,
+    /// Files of ids.
+    Ids,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow",
+            Self::JsonLines => "JSON lines",
+            Self::Text => "text",
+            Self::Ids => "an array of ids",
+        }
+    }
+
+    /// The format of a file, by its name, else by its first bytes.
+    fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
+        let (plain, compression) = Compression::split(path);
+        let ending = plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        match (&ending.to_ascii_lowercase()[..], compression) {
+            ("jsonl" | "ndjson" | "json", _) => return Ok(Self::JsonLines),
+            ("txt" | "text", _) => return Ok(Self::Text),
+            ("parquet", None) => return Ok(Self::Parquet),
+            ("arrow" | "feather", None) => return Ok(Self::Arrow),
+            ("npy" | "bin" | "idx", None) => return Ok(Self::Ids),
+            _ => {}
+        }
+        let mut start = [0; 8];
+        let file = StoredFile::open(storage, path)?;
+        let n = file.read(&mut start, 0)?;
+        let start = &start[..n];
+        if start.starts_with(&signatures::PARQUET) {
+            return Ok(Self::Parquet);
+        }
+        if start.starts_with(&signatures::ARROW) || start.starts_with(&signatures::ARROW_MESSAGE) {
+            return Ok(Self::Arrow);
+        }
+        // A name that says nothing, and no content that says more.
+        if urls::is_url(path) && ending.is_empty() {
+            return Ok(Self::Parquet);
+        }
+        let message = format!(
+            "{} is not Parquet, Arrow, JSON lines or text; expected are files that end in .parquet, .arrow, .jsonl or .txt, the last \
+             two also with .gz or .zst",
+            path.display()
+        );
+        Err(Error::new(ErrorKind::Format, message))
+    }
+}
+
+/// What is in the rows of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TextContent {
+    #[default]
+    Texts,
+    /// Lists of token ids.
+    Ids,
+}
+
+/// What a record's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DocumentForm {
+    /// The document.
+    Text,
+    /// A line with a JSON object, and the name of the document's field.
+    Json(Arc<str>),
+    /// Token ids, in the type that the record's values say.
+    Ids,
+}
+
+impl DocumentForm {
+    /// The document in a record's bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it is no text or not UTF-8, [`ErrorKind::Unreadable`] if it is null or
+    /// missing, [`ErrorKind::Empty`].
+    pub fn text<'a>(&self, bytes: &'a [u8]) -> Result<Cow<'a, str>> {
+        let text = match self {
+            Self::Text => str::from_utf8(bytes)
+                .map(Cow::Borrowed)
+                .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?,
+            Self::Json(column) => field::text_field(bytes, column)?,
+            Self::Ids => return Err(Error::new(ErrorKind::Corrupt, "the row has ids and no text")),
+        };
+        if text.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the text is empty"));
+        }
+        Ok(text)
+    }
+
+    /// Appends the ids of a record of [`Self::Ids`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] for a number that is no id, [`ErrorKind::Memory`].
+    pub fn append_ids(bytes: &[u8], values: &Row, ids: &mut Vec<u32>) -> Result<()> {
+        ids::append(bytes, values, ids)
+    }
+}
+
+#[derive(Debug)]
+enum OpenDocuments {
+    Parquet(Arc<ParquetSource>),
+    Arrow(Arc<ArrowSource>),
+    Lines(Arc<LinesSource>),
+    Ids(Arc<IdFiles>),
+}
+
+macro_rules! either {
+    ($files:expr, $source:ident => $value:expr) => {
+        match $files {
+            OpenDocuments::Parquet($source) => $value,
+            OpenDocuments::Arrow($source) => $value,
+            OpenDocuments::Lines($source) => $value,
+            OpenDocuments::Ids($source) => $value,
+        }
+    };
+}
+
+/// An open set of files of documents; immutable and shared.
+#[derive(Debug)]
+pub struct DocumentSource {
+    files: OpenDocuments,
+    form: DocumentForm,
+    groups: Vec<RowGroup>,
+    /// The first group of each shard, and the number of all.
+    group_starts: Vec<usize>,
+}
+
+impl DocumentSource {
+    /// Opens files of one format.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for no files or several formats, [`ErrorKind::Format`] for another format,
+    /// [`ErrorKind::Schema`] if there is no such column, those of the format's source.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        (content, column): (TextContent, &str),
+        cache: Option<Arc<DiskCache>>,
+    ) -> Result<Self> {
+        let format = common_format(&storage, paths)?;
+        let form = match (content, format) {
+            (TextContent::Ids, _) => DocumentForm::Ids,
+            (TextContent::Texts, Format::JsonLines) => DocumentForm::Json(column.into()),
+            _ => DocumentForm::Text,
+        };
+        check_content(content, format, &paths[0])?;
+        let files = match format {
+            Format::Parquet => {
+                let options = match content {
+                    TextContent::Texts => ParquetOptions::text(column),
+                    TextContent::Ids => ParquetOptions::ids(column),
+                };
+                let options = ParquetOptions { cache, ..options };
+                OpenDocuments::Parquet(Arc::new(ParquetSource::open_in(storage, paths, &options)?))
+            }
+            Format::Arrow => {
+                let options = ArrowOptions { cache, ..ArrowOptions::text(column) };
+                OpenDocuments::Arrow(Arc::new(ArrowSource::open_in(storage, paths, &options)?))
+            }
+            Format::JsonLines | Format::Text => {
+                let source = Arc::new(LinesSource::open(storage, paths, MAX_RECORD_BYTES)?);
+                if let DocumentForm::Json(column) = &form {
+                    check_first_lines(&source, column)?;
+                }
+                OpenDocuments::Lines(source)
+            }
+            Format::Ids => OpenDocuments::Ids(Arc::new(IdFiles::open(storage, paths, MAX_RECORD_BYTES)?)),
+        };
+        let (mut groups, mut group_starts) = (Vec::new(), vec![0]);
+        let shards = either!(&files, source => source.shards());
+        for (shard, Shard { first_row, .. }) in shards.iter().enumerate() {
+            let mut first_row = *first_row;
+            let rows: Box<dyn Iterator<Item = u64>> = match &files {
+                OpenDocuments::Parquet(source) => {
+                    Box::new(source.row_groups_of(shard).iter().map(|group| group.n_rows))
+                }
+                OpenDocuments::Arrow(source) => Box::new(source.batch_rows(shard)),
+                OpenDocuments::Lines(source) => Box::new(source.group_rows(shard)),
+                OpenDocuments::Ids(source) => Box::new(source.group_rows(shard)),
+            };
+            for (index, n_rows) in rows.enumerate() {
+                crate::fallible_alloc::push(&mut groups, RowGroup { shard, index, first_row, n_rows })?;
+                first_row += n_rows;
+            }
+            group_starts.push(groups.len());
+        }
+        Ok(Self { files, form, groups, group_starts })
+    }
+
+    /// What the bytes of records are.
+    pub fn form(&self) -> &DocumentForm {
+        &self.form
+    }
+
+    /// The number of rows over all shards.
+    pub fn n_rows(&self) -> u64 {
+        either!(&self.files, source => source.n_rows())
+    }
+
+    /// The shards in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        either!(&self.files, source => source.shards())
+    }
+
+    /// The groups of all shards, in order.
+    pub fn row_groups(&self) -> &[RowGroup] {
+        &self.groups
+    }
+
+    /// The groups of one shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn row_groups_of(&self, shard: usize) -> &[RowGroup] {
+        &self.groups[self.group_starts[shard]..self.group_starts[shard + 1]]
+    }
+
+    /// The index in [`Self::row_groups`] of the group that holds `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row_group_of(&self, row: u64) -> usize {
+        assert!(row < self.n_rows(), "row {row} of {}", self.n_rows());
+        // An empty group starts at the same row as the next one, so the last that starts at or before `row`
+        // holds it.
+        self.groups.partition_point(|group| group.first_row <= row) - 1
+    }
+
+    /// The shard that holds `row`, and the row's number there.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn locate(&self, row: u64) -> (usize, u64) {
+        locate(self.shards(), row)
+    }
+
+    /// A hash of the shards' row counts and file sizes, in order.
+    pub fn fingerprint(&self) -> u64 {
+        either!(&self.files, source => source.fingerprint())
+    }
+
+    /// What its files cost so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        either!(&self.files, source => source.traffic())
+    }
+}
+
+/// Checks that files of a format may have the rows that are asked for.
+fn check_content(content: TextContent, format: Format, path: &Path) -> Result<()> {
+    let message = match (content, format) {
+        (TextContent::Texts, Format::Ids) => {
+            format!(
+                "{} has token ids; name it as forebay.text.Ids({:?})",
+                path.display(),
+                path.display().to_string()
+            )
+        }
+        (TextContent::Ids, Format::Arrow | Format::JsonLines | Format::Text) => format!(
+            "{} is {}; token ids are read from Parquet (a column of lists), .npy, and .bin with .idx of Megatron-LM",
+            path.display(),
+            format.name()
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// The format of all files.
+fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<Format> {
+    let mut common: Option<(&PathBuf, Format)> = None;
+    for path in paths {
+        let found = Format::of(storage, &Arc::from(path.as_path()))?;
+        match common {
+            Some((first, format)) if format != found => {
+                let message = format!(
+                    "{} is {} and {} is {}; name files of one format",
+                    first.display(),
+                    format.name(),
+                    path.display(),
+                    found.name()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            _ => common = Some((path, found)),
+        }
+    }
+    common.map(|(_, format)| format).ok_or_else(|| {
+        Error::new(ErrorKind::Config, "there are no files to read; name at least one file of documents")
+    })
+}
+
+/// Checks that the first line of each file is an object with the column: a wrong name would make every row
+/// bad.
+fn check_first_lines(source: &Arc<LinesSource>, column: &str) -> Result<()> {
+    let mut reader = source.reader();
+    for shard in source.shards().iter().filter(|shard| shard.n_rows > 0) {
+        let line = match reader.read(shard.first_row, 1) {
+            Ok(record) => record.payload.bytes,
+            Err(error) if error.kind.is_record() => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(names) = field::names(&line) else {
+            let message =
+                "the first line is no JSON object, expected one such as {\"text\": \"...\"} on each line";
+            return Err(Error::new(ErrorKind::Format, message).in_shard(&shard.path));
+        };
+        let is_missing = field::text_field(&line, column)
+            .is_err_and(|error| error.message == format!("there is no field {column:?}"));
+        if is_missing {
+            let message = format!(
+                "there is no field {column:?} in the first line, which has {}; name the field with text_column=",
+                names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+            );
+            return Err(Error::new(ErrorKind::Schema, message).in_shard(&shard.path));
+        }
+    }
+    Ok(())
+}
+
+impl Source for DocumentSource {
+    type Reader = DocumentReader;
+
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
+    }
+
+    fn place(&self, row: u64) -> Place {
+        let (shard, row) = self.locate(row);
+        Place::in_shard(&self.shards()[shard].path, row)
+    }
+
+    /// False: in most formats a row costs its neighbours.
+    fn random_access(&self) -> bool {
+        false
+    }
+
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        scattered_readers(n_readers, self.traffic().is_remote())
+    }
+
+    fn storage_labels(&self) -> StorageLabels {
+        self.traffic().labels()
+    }
+
+    fn rest(&self) {
+        match &self.files {
+            OpenDocuments::Parquet(source) => source.rest(),
+            OpenDocuments::Arrow(source) => source.rest(),
+            OpenDocuments::Lines(source) => source.storage().rest(),
+            OpenDocuments::Ids(source) => source.storage().rest(),
+        }
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        match &self.files {
+            OpenDocuments::Parquet(source) => source.bytes_in_use(),
+            OpenDocuments::Arrow(source) => source.bytes_in_use(),
+            OpenDocuments::Lines(_) | OpenDocuments::Ids(_) => 0,
+        }
+    }
+
+    fn reader(self: &Arc<Self>) -> DocumentReader {
+        match &self.files {
+            OpenDocuments::Parquet(source) => DocumentReader::Parquet(Box::new(source.reader())),
+            OpenDocuments::Arrow(source) => DocumentReader::Arrow(Box::new(source.reader())),
+            OpenDocuments::Lines(source) => DocumentReader::Lines(Box::new(source.reader())),
+            OpenDocuments::Ids(source) => DocumentReader::Ids(Box::new(source.reader())),
+        }
+    }
+}
+
+/// Reads documents, for one thread.
+#[derive(Debug)]
+#[allow(private_interfaces, reason = "readers are made by the source alone")]
+pub enum DocumentReader {
+    Parquet(Box<ParquetReader>),
+    Arrow(Box<ArrowReader>),
+    Lines(Box<LinesReader>),
+    Ids(Box<IdFilesReader>),
+}
+
+impl ReadRecords for DocumentReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        match self {
+            Self::Parquet(reader) => ReadRecords::set_limiter(&mut **reader, limiter),
+            Self::Arrow(reader) => ReadRecords::set_limiter(&mut **reader, limiter),
+            Self::Lines(_) | Self::Ids(_) => {}
+        }
+    }
+
+    fn hint_next(&mut self, end: u64, row: Option<u64>) {
+        if let Self::Arrow(reader) = self {
+            ReadRecords::hint_next(&mut **reader, end, row);
+        }
+    }
+
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        match self {
+            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, request),
+            Self::Arrow(reader) => ReadRecords::read(&mut **reader, row, run, request),
+            Self::Lines(reader) => reader.read(row, run),
+            Self::Ids(reader) => reader.read(row, run),
+        }
+    }
+}
