@@ -194,7 +194,8 @@ pub(super) struct CheckedPages {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has definition levels, which mark nulls.
     pub is_nullable: bool,
-    /// How deeply lists are nested in rows; if at all, each page has repetition levels, which mark their starts.
+    /// How deeply lists are nested in rows; if at all, each page has repetition levels, which mark their
+    /// starts.
     pub repetition: u32,
     /// The most bytes of the values of a page of lists; 64 MiB, and 64 times the encoded bytes, are always
     /// allowed.
@@ -395,7 +396,8 @@ fn begins_row(page: &Page, repetition: u32) -> bool {
         _ => None,
     };
     let mut levels = Varints(levels.unwrap_or_default());
-    // A run has its value in a byte, as there are fewer levels than 256; packed ones begin with the lowest bits.
+    // A run has its value in a byte, as there are fewer levels than 256; packed ones begin with the lowest
+    // bits.
     match (levels.unsigned(), levels.byte()) {
         (Some(header), Some(level)) if header & 1 == 0 => level == 0,
         (Some(_), Some(packed)) => packed.trailing_zeros() >= u32::BITS - repetition.leading_zeros(),
