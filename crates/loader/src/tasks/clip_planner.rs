@@ -192,7 +192,8 @@ pub struct ClipPlace {
 }
 
 impl ClipPlace {
-    /// The rates from and to which another recording of the row is resampled, to be played as fast as this one.
+    /// The rates from and to which another recording of the row is resampled, to be played as fast as this
+    /// one.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if there are none that are whole numbers of hertz.
