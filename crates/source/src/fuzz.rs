@@ -126,9 +126,9 @@ fn parquet_file(bytes: &[u8]) {
     }
 }
 
-/// Opens the bytes as files of documents, and reads their rows, alone and in order.
+/// Opens the bytes as files of lines and of ids, and reads their rows, alone and in order.
 fn documents(bytes: &[u8]) {
-    for name in ["a", "a.arrow", "a.jsonl", "a.txt", "a.txt.gz", "a.jsonl.zst"] {
+    for name in ["a.jsonl", "a.txt", "a.txt.gz", "a.jsonl.zst"] {
         let paths = [PathBuf::from(name)];
         if let Ok(source) = DocumentSource::open(in_memory(bytes), &paths, (TextContent::Texts, "text"), None)
         {

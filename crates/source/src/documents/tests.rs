@@ -8,7 +8,7 @@ use super::{
     lines::{LinesReader, LinesSource},
     *,
 };
-use crate::LocalFiles;
+use crate::{LocalFiles, seed::mix};
 
 /// The rows of a text: its lines with more than blanks.
 fn rows_of(text: &[u8]) -> Vec<Vec<u8>> {
