@@ -22,7 +22,7 @@ use crate::{
     fallible_alloc,
     files::{
         sidecar::Sidecars,
-        text_input::{FileBytes, most_unpacked, read_full, too_long, unread},
+        text_input::{FileBytes, most_unpacked, read_some, too_long, unread},
     },
     storage::{Storage, StoredFile, Version},
 };
@@ -173,7 +173,7 @@ impl LineCounter {
         let mut piece: Vec<u8> = fallible_alloc::filled(PIECE, 0)?;
         loop {
             cancel::check("opening")?;
-            let n = read_full(bytes, &mut piece).map_err(Stop::Unread)?;
+            let n = read_some(bytes, &mut piece).map_err(Stop::Unread)?;
             if n == 0 {
                 return Ok(());
             }

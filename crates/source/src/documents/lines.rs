@@ -26,7 +26,7 @@ use crate::{
     fields::Row,
     files::{
         sidecar::Sidecars,
-        text_input::{FileBytes, read_full, unread},
+        text_input::{FileBytes, read_some, unread},
     },
     parallel,
     seed::mix,
@@ -272,6 +272,8 @@ struct LineStream {
     to: usize,
     /// What was read of a line that goes on.
     line: Vec<u8>,
+    /// The damage behind the rows that were returned.
+    damage: Option<Error>,
 }
 
 impl LineStream {
@@ -287,8 +289,18 @@ impl LineStream {
             }
         };
         let buffer = fallible_alloc::filled(PIECE, 0)?;
-        let mut stream =
-            Self { shard, next, bytes, compression, size, buffer, from: 0, to: 0, line: Vec::new() };
+        let mut stream = Self {
+            shard,
+            next,
+            bytes,
+            compression,
+            size,
+            buffer,
+            from: 0,
+            to: 0,
+            line: Vec::new(),
+            damage: None,
+        };
         let mut skip = group.skip;
         while skip > 0 && stream.fill()? {
             let n = skip.min((stream.to - stream.from) as u64);
@@ -301,21 +313,31 @@ impl LineStream {
     /// Reads a piece if none is left; false at the end.
     fn fill(&mut self) -> Result<bool> {
         if self.from == self.to {
+            if let Some(damage) = &self.damage {
+                return Err(damage.clone());
+            }
             cancel::check("the read")?;
-            let n = read_full(&mut *self.bytes, &mut self.buffer);
+            let n = read_some(&mut *self.bytes, &mut self.buffer);
             let n = n.map_err(|error| unread(error, self.compression, self.size))?;
             (self.from, self.to) = (0, n);
         }
         Ok(self.from < self.to)
     }
 
-    /// The next rows; none at the end.
+    /// The next rows; none at the end. Those before damage are returned first.
     fn block(&mut self, most: u64) -> Result<Block> {
         let mut text = fallible_alloc::with_room(PIECE)?;
         let (mut rows, first) = (Vec::new(), self.next);
         while rows.len() < BLOCK_ROWS && text.len() < BLOCK_BYTES {
-            let Some(row) = self.line(&mut text, most)? else { break };
-            rows.extend(row);
+            match self.line(&mut text, most) {
+                Ok(Some(row)) => rows.extend(row),
+                Ok(None) => break,
+                Err(damage) if damage.kind.is_record() && !rows.is_empty() => {
+                    self.damage = Some(damage);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.next += rows.len() as u64;
         Ok(Block { shard: self.shard, first, text: text.into(), rows })
