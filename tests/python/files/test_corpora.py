@@ -201,9 +201,10 @@ def test_segments_that_end_after_their_recording(tmp_path: Path) -> None:
         with pytest.raises(fb.DecodeError, match="has no samples"):
             data.info(2)
     for batching in (None, fb.batching.Buckets(max_duration=60.0, num_buckets=2)):
+        size: dict[str, Any] = {} if batching else {"batch_size": 2}
         loader = fb.Loader.train(
             tmp_path, batching=batching, crop=fb.crops.Whole(), features=fb.features.Waveform(sample_rate=8000),
-            columns=["utterance"], infinite=False, **({} if batching else {"batch_size": 2}),
+            columns=["utterance"], infinite=False, **size,
         )  # fmt: skip
         with loader:
             found = [pair for batch in loader for pair in zip(batch["utterance"], batch["valid_samples"], strict=True)]

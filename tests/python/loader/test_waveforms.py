@@ -42,7 +42,7 @@ def floats(samples: np.ndarray) -> np.ndarray:
     return (samples / 32768).astype(np.float32)
 
 
-PLACES = {
+PLACES: dict[str, dict[str, Any]] = {
     "random": {"crop": None},
     "center": {"augment": False},
     "start": {"crop": crops.Start()},
@@ -334,7 +334,7 @@ def test_a_column_of_a_dataset(table: Path) -> None:
 
 
 def test_wrong_parameters_are_told(table: Path) -> None:
-    for given, message in [
+    wrong_parameters: list[tuple[dict[str, Any], str]] = [
         ({"audio": {}}, "audio is empty"),
         ({"audio": {"stems": []}}, r'audio\["stems"\] is empty'),
         ({"audio": {"": "mix"}}, "empty name"),
@@ -344,14 +344,15 @@ def test_wrong_parameters_are_told(table: Path) -> None:
         ({"audio": {"label": "mix"}}, 'two fields of a batch are named "label"'),
         ({"audio": {"index": "mix"}}, 'two fields of a batch are named "index"'),
         ({"augment": [augment.Mixup()]}, r"Mixup, which mixes .*audio= gives a row several"),
-    ]:
+    ]
+    for given, message in wrong_parameters:
         with pytest.raises(ConfigError, match=message):
             forebay.Loader(table, **{**GIVEN, **given})
     for wrong in ("mix", ["mix"], 3, {"a": 3}, {3: "mix"}, {"a": [3]}):
         with pytest.raises(TypeError, match="audio"):
             forebay.Loader(table, **{**GIVEN, "audio": wrong})
     with pytest.raises(TypeError, match="audio"):
-        forebay.Loader(table, stems={"a": "mix"})
+        forebay.Loader(table, stems={"a": "mix"})  # type: ignore[call-arg]
 
 
 def shards(folder: Path, form: str) -> list[Path]:
@@ -410,7 +411,9 @@ def test_segments_of_recordings(tmp_path: Path) -> None:
 
 
 def test_a_dataset_has_the_same_rows(table: Path) -> None:
-    given = {"audio": {"mix": "mix", "stems": ["s1", "s2"]}, "features": WAVEFORM, "clip_seconds": 0.02}
+    given: dict[str, Any] = {
+        "audio": {"mix": "mix", "stems": ["s1", "s2"]}, "features": WAVEFORM, "clip_seconds": 0.02,
+    }  # fmt: skip
     with forebay.AudioDataset(table, **given) as dataset:
         row = dataset[2]
         assert row["stems"].shape == (2, 160)
@@ -469,14 +472,14 @@ def test_they_keep_every_promise(
         "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "shuffle_min_size": 20, "n_workers": 2,
         "shuffle_buffer_size": 40, "infinite": True, "audio": {"mix": "mix", "stems": ["s1", "s2"]},
     }  # fmt: skip
-    more: dict[str, Any] = {
+    changes: dict[str, dict[str, Any]] = {
         "sequential": {"order": "sequential"},
         "global": {"order": "global"},
         "window": {"order": "window", "targets": {"label": forebay.targets.Number("label")}},
         "windows": {"order": "global", "crop": crops.Windows(1.0)},
         "steps": {"order": "global", "augment": [augment.Gain((-6, 6)), augment.Speed((0.9, 1.0))]},
-    }[order]
-    conforms(with_bad_rows, processes, tmp_path, **{**given, **more})
+    }
+    conforms(with_bad_rows, processes, tmp_path, **{**given, **changes[order]})
 
 
 def test_groups_are_the_same_on_any_number_of_ranks(
@@ -570,29 +573,31 @@ def test_only_in_words_and_json(table: Path, noise: str) -> None:
 
 def test_a_wrong_only_is_told(table: Path, noise: str) -> None:
     mix = augment.Mix(noise, snr_db=3.0)
-    for given, message in [
+    wrong_lists: list[tuple[dict[str, Any], str]] = [
         ({"augment": [augment.Only("nobody", [mix])]}, r'Only\("nobody", ...\), must be a name of audio'),
         ({"augment": [augment.Only("mix", [mix])], "audio": None, "audio_column": "mix"}, "audio= names no waveforms"),
         ({"augment": [mix]}, r'Mix, which adds a sound.*Only\("mix", \[Mix'),
         ({"augment": [augment.Noise((0, 10))]}, r"Noise, which adds a sound"),
-    ]:
+    ]
+    for given, message in wrong_lists:
         with pytest.raises(ConfigError, match=message):
             forebay.Loader(table, **{**GIVEN, **given})
-    for steps, message in [
+    wrong_steps: list[tuple[list[Any], str]] = [
         ([], "0 steps"),
         ([augment.Speed((0.9, 1.1))], "Speed, which changes all waveforms"),
         ([augment.SpecAugment()], "SpecAugment, which changes all waveforms or features"),
         ([augment.Mixup()], "Mixup, which changes all"),
         ([augment.OneOf([augment.Gain()])], "steps has a OneOf"),
         ([augment.Only("a", [augment.Gain()])], "steps has an Only"),
-    ]:
+    ]
+    for steps, message in wrong_steps:
         with pytest.raises(ConfigError, match=message):
             augment.Only("a", steps)
     with pytest.raises(ConfigError, match="steps has an Only at position 0"):
         augment.OneOf([augment.Only("a", [augment.Gain()])])
-    for field, steps in (("a", "Gain"), (3, [augment.Gain()]), ("a", [3]), ("a", augment.Gain())):
+    for field, wrong in (("a", "Gain"), (3, [augment.Gain()]), ("a", [3]), ("a", augment.Gain())):
         with pytest.raises(TypeError):
-            augment.Only(field, steps)  # type: ignore[arg-type]
+            augment.Only(field, wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="steps has an Only"):
         augment.apply([augment.Only("a", [augment.Gain()])], np.ones(100, np.float32), RATE)
 
@@ -641,13 +646,14 @@ def test_each_waveform_is_used_once(table: Path, tmp_path: Path) -> None:
 
 def test_a_wrong_remix_is_told(table: Path) -> None:
     remix = augment.Remix()
-    for given, message in [
+    wrong_lists: list[tuple[dict[str, Any], str]] = [
         ({"audio": None, "audio_column": "mix", "augment": [remix]}, "Remix, which exchanges the waveforms of rows"),
         ({"augment": [augment.Remix(3)]}, r"Remix\(group=3\), and batch_size is 4, which must be a multiple"),
         ({"augment": [remix], "crop": crops.Whole(), "clip_seconds": 5.0}, "crop is Whole"),
         ({"augment": [remix], "crop": crops.Views(2)}, "Views"),
         ({"augment": [remix, augment.Remix(2)]}, "Remix twice"),
-    ]:
+    ]
+    for given, message in wrong_lists:
         with pytest.raises(ConfigError, match=message):
             forebay.Loader(table, **{**GIVEN, **given})
     for group in (0, 1, 1025):

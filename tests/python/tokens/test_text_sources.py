@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[list[str]]]:
     found = []
     for size in (256, 1000):
         folder = tmp_path_factory.mktemp("parquet")
-        paths = write(folder, "parquet", lambda path, rows, size=size: parquet(path, rows, size=size))
+        paths = write(folder, "parquet", partial(parquet, size=size))
         batches = []
         for settings in SETTINGS:
             with loader(paths, val=[], **settings) as one:
@@ -159,7 +160,7 @@ def test_streams_in_a_file_are_groups(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl.gz").write_bytes(b"".join(map(gzip.compress, parts)))
     with loader(tmp_path, val=[], extras=["documents"], crop="carry", infinite=False) as found:
         places = {(shard, group, row) for batch in found for _, _, shard, group, row, _ in batch["documents"].tolist()}
-    starts = {}
+    starts: dict[tuple[int, int], int] = {}
     for shard, group, row in places:
         starts[shard, group] = min(row, starts.get((shard, group), row))
     # The second stream has too few rows for a group.
@@ -219,7 +220,7 @@ def test_a_file_that_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture
         with caplog.at_level(logging.WARNING, "forebay"), loader(path, val=[]) as found:
             next(found)
             assert 1000 < found.num_documents < 40_000
-            assert "cut off" in found.shards[0]["damage"]
+            assert "cut off" in str(found.shards[0]["damage"])
         assert any("cut off" in record.message and name in record.message for record in caplog.records)
         path.write_bytes(whole[:20])
         with pytest.raises(forebay.DecodeError, match="cut off"):
