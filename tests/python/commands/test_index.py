@@ -347,7 +347,7 @@ def test_in_a_log(tmp_path: Path) -> None:
     [
         (["none"], "none"),
         (["a.csv", "--label-column", "bird"], '--label-column is "bird", but there is no such column'),
-        (["a.csv", "--audio-column", "sound"], "path_column="),
+        (["a.csv", "--audio-column", "sound"], 'the column of recordings is "sound", but there is no such column'),
         (["b.csv"], "no column has paths"),
     ],
 )

@@ -309,7 +309,9 @@ def test_keys_of_stats(make: Make, cls: type) -> None:
         keys(loader.stats()) - keys(plain.stats())
         == {
             Loader: set(),
-            TokenLoader: {f"packing{key}" for key in ("", ".documents", ".tokens", ".bytes", ".delivered", ".dropped")},
+            TokenLoader: {
+                f"packing{key}" for key in ("", ".documents", ".tokens", ".bytes", ".delivered", ".dropped", ".padded")
+            },
             DataLoader: {"rows", "bytes"},
         }[cls]
     )
