@@ -245,8 +245,8 @@ pub(crate) fn too_long(size: u64) -> Error {
     Error::new(ErrorKind::TooLarge, message)
 }
 
-/// Reads what is there; nothing is the end. Before damage all bytes are returned, which filling a buffer would
-/// lose.
+/// Reads what is there; nothing is the end. Before damage all bytes are returned, which filling a buffer
+/// would lose.
 pub(crate) fn read_some(bytes: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match bytes.read(buffer) {
