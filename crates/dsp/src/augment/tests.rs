@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Layout, dtype::Dtype, simd::Level};
+use crate::{Layout, dtype::Dtype, seed::below, simd::Level};
 
 fn bounds(low: f64, high: f64) -> Bounds {
     Bounds { low, high }
