@@ -11,7 +11,7 @@ use std::{
 
 use crossbeam::queue::ArrayQueue;
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use pyo3::prelude::*;
+use pyo3::{prelude::*, sync::PyOnceLock};
 
 use super::ending::Inside;
 use crate::sync::check_none_held;
@@ -70,10 +70,15 @@ impl Log for Sink {
 }
 
 /// Makes the queue the destination of the core's log records.
-pub fn install() {
+///
+/// # Errors
+/// Those of `logging.getLogger`.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    logger(py)?;
     if log::set_logger(&Sink).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }
+    Ok(())
 }
 
 /// Runs `body` and passes its queued records to Python; otherwise they would wait for the next call.
@@ -95,6 +100,14 @@ pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResu
     }
 }
 
+/// The logger `forebay`. It is kept: `getLogger` takes a lock for the whole of `logging`, which Python never
+/// gives back if Ctrl-C comes at the wrong moment in it; all other threads that log would then wait for ever.
+fn logger<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+    static LOGGER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = || PyResult::Ok(py.import("logging")?.call_method1("getLogger", ("forebay",))?.unbind());
+    Ok(LOGGER.get_or_try_init(py, made)?.bind(py))
+}
+
 /// Passes the queued records to Python.
 ///
 /// # Errors
@@ -106,7 +119,7 @@ pub fn emit(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     let _inside = Inside::begin(py);
-    let logger = py.import("logging")?.call_method1("getLogger", ("forebay",))?;
+    let logger = logger(py)?;
     while let Some((level, message)) = queue.pop() {
         let level = match level {
             Level::Error => 40,

@@ -122,7 +122,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // binding panic. So would Ctrl-C here, if numpy was not imported before.
     py.import("numpy")?;
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
-    logging::install();
+    logging::install(py)?;
     // Reads the environment, which another thread may change later.
     Level::detect();
     calls::order_forks(py)?;
