@@ -1,8 +1,8 @@
 //! [`RemixedGroups`] exchanges the waveforms of the rows of a complete batch within groups: `Remix`.
 //!
-//! Each waveform of a row is then that of some row of its group, and each is used once: a permutation for
-//! each of the waveforms. Groups are of rows that are drawn one after the other, so they are the same on
-//! any number of ranks. Source: `Remix` of demucs, which groups the rows of a GPU for the same reason.
+//! For each waveform the rows of a group are permuted: a row gets that waveform of some row of its group, and
+//! none is used twice. Rows of a group are drawn one after the other, so groups are the same on any number of
+//! ranks. Source: `Remix` of demucs, which groups the rows of a GPU for the same reason.
 
 use super::written::Written;
 use crate::{fields::Buffer, seed::below, transform::Augment};
@@ -21,7 +21,7 @@ impl RemixedGroups {
         self.augment.remixes().unwrap_or(0)
     }
 
-    /// Exchanges the waveforms of the group of rows that begins there; `bits` are those of its first row.
+    /// Permutes the waveforms of the group that begins at row `first`, whose random bits are `bits`.
     pub(super) fn mix(&self, written: &mut [Written], first: usize, bits: u64) {
         let n = self.size();
         let Some(mut draws) = self.augment.remixed(bits) else { return };
