@@ -270,8 +270,8 @@ impl Roles {
                 None => String::new(),
             };
             return Err(wrong(format!(
-                "no column has paths: expected is one named path, file_name, filepath, audio or the like, or name \
-                 it with path_column=; {}{hint}",
+                "no column has paths: expected is one named path, file_name, filepath, audio or the like, or name it with \
+                 path_column=, or several with audio=; {}{hint}",
                 listed(names)
             )));
         }
