@@ -362,7 +362,7 @@ def test_pictures_of_batches_have_their_axes(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 160
 
 
 def test_citation_has_the_version() -> None:
