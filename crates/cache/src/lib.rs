@@ -52,9 +52,7 @@ mod stored;
 mod writer;
 pub mod dataset;
 
-use forebay_base::{
-    Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, parallel, seed, signatures, sync,
-};
+use forebay_base::{Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, parallel, seed, sync};
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
 

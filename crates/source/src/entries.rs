@@ -12,7 +12,7 @@ use std::{
 use forebay_audio::{unread_advice, unread_format};
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, FileFormat, Result,
     files::{Manifest, RowSource, TablePlan, check_named},
     layouts::FolderTable,
     paths::{self, Reads},
@@ -217,7 +217,7 @@ fn is_table(path: &Path) -> bool {
 
 /// Whether the files are Parquet. Mixed formats are an error.
 pub(crate) fn one_kind(files: &[PathBuf]) -> Result<bool> {
-    let is_parquet = |path: &&PathBuf| is_parquet(path);
+    let is_parquet = |path: &&PathBuf| FileFormat::of_name(path) == Some(FileFormat::Parquet);
     let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));
     if let (Some(parquet), Some(other)) = (parquet, other) {
         let message = format!(
@@ -228,8 +228,4 @@ pub(crate) fn one_kind(files: &[PathBuf]) -> Result<bool> {
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok(parquet.is_some())
-}
-
-fn is_parquet(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
 }

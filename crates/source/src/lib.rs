@@ -29,6 +29,7 @@
 //! | `stored_recording` | what is read of a row: bytes, or the part of a file |
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
+//! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
@@ -50,6 +51,7 @@ pub mod compression;
 mod contents;
 mod documents;
 mod entries;
+mod file_format;
 pub mod files;
 mod ids;
 mod layouts;
@@ -96,6 +98,7 @@ pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload,
 pub use contents::{ClassNames, Contents};
 pub use documents::{DocumentForm, DocumentReader, DocumentSource, TextContent};
 pub use entries::Entry;
+pub use file_format::FileFormat;
 pub use mapped::MappedFiles;
 pub use open_recording::{OpenRecording, info_of_row};
 pub use path_or_url::PathOrUrl;

@@ -27,9 +27,8 @@ use crate::{
     fallible_alloc,
     json::{self, NoValue},
     seed::mix,
-    signatures,
     source::{
-        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, OpenRecording, RawRecord,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, FileFormat, LocalFiles, OpenRecording, RawRecord,
         ReadRecordings, Storage, WholeRecord,
         arrow::table::ArrowTable,
         compression::{Compression, is_wide_window},
@@ -103,14 +102,12 @@ pub enum Projection {
     },
 }
 
+/// What a shard is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InputFormat {
-    Parquet,
-    Arrow,
-    Json,
-    Text,
-    /// Recordings in files of their own.
-    Table,
+enum ShardKind {
+    Rows(FileFormat),
+    /// A table whose rows name recordings in files of their own.
+    Recordings,
 }
 
 #[derive(Debug)]
@@ -118,7 +115,7 @@ pub struct Files {
     entries: Vec<Entry>,
     paths: Vec<PathBuf>,
     names: Vec<String>,
-    kinds: Vec<InputFormat>,
+    kinds: Vec<ShardKind>,
     projection: Projection,
     limits: Limits,
 }
@@ -136,8 +133,8 @@ impl Files {
         let entries: Vec<Entry> = shards.into_iter().map(Into::into).collect();
         let has_recordings = matches!(projection, Projection::Recordings { .. });
         let kind = |entry: &Entry| match entry {
-            entry if has_recordings && entry.is_of_files() => Ok(InputFormat::Table),
-            Entry::Path(path) => kind_of(path),
+            entry if has_recordings && entry.is_of_files() => Ok(ShardKind::Recordings),
+            Entry::Path(path) => Ok(ShardKind::Rows(format_of(path)?)),
             Entry::Manifest(_) => {
                 let message =
                     "a forebay.Manifest names recordings; give an object of forebay.features as processor";
@@ -172,7 +169,7 @@ impl Files {
     /// [`ErrorKind::Io`].
     pub fn fingerprints(&self) -> Result<Vec<(String, String)>> {
         let one = |shard: usize| match self.kinds[shard] {
-            InputFormat::Table => {
+            ShardKind::Recordings => {
                 let table = self.table(shard)?;
                 Ok(format!("{} rows, {:016x}", table.n_rows(), table.fingerprint()))
             }
@@ -202,8 +199,16 @@ impl Shards for Files {
             Err(Error::new(ErrorKind::Config, message))
         };
         let max_record_bytes = self.limits.max_record_bytes;
-        match (self.kinds[shard], &self.projection) {
-            (InputFormat::Parquet, Projection::Recordings { column, allow_paths }) => {
+        let format = match self.kinds[shard] {
+            ShardKind::Rows(format) => format,
+            ShardKind::Recordings => {
+                let source = self.table(shard)?;
+                let rows = source.n_rows();
+                return Ok(RecordingReader::over(source.reader(), rows, skip, at));
+            }
+        };
+        match (format, &self.projection) {
+            (FileFormat::Parquet, Projection::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
                     payload: crate::source::Payload::Audio(column.clone()),
                     allow_paths: allow_paths.clone(),
@@ -214,7 +219,7 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (InputFormat::Arrow, Projection::Recordings { column, allow_paths }) => {
+            (FileFormat::Arrow, Projection::Recordings { column, allow_paths }) => {
                 let options = ArrowOptions {
                     audio_column: column.clone(),
                     allow_paths: allow_paths.clone(),
@@ -229,20 +234,13 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (InputFormat::Table, _) => {
-                let source = self.table(shard)?;
-                let rows = source.n_rows();
-                Ok(RecordingReader::over(source.reader(), rows, skip, at))
-            }
-            (InputFormat::Json, Projection::Recordings { .. }) => wrong("JSON"),
-            (InputFormat::Text, Projection::Recordings { .. }) => wrong("lines"),
-            (kind @ (InputFormat::Parquet | InputFormat::Arrow), _) => {
+            (FileFormat::JsonLines, Projection::Recordings { .. }) => wrong("JSON"),
+            (_, Projection::Recordings { .. }) => wrong("lines"),
+            (FileFormat::Parquet | FileFormat::Arrow, _) => {
                 let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-                Ok(Box::new(TableReader::open(&storage, path, kind, self.columns(), skip, at)?))
+                Ok(Box::new(TableReader::open(&storage, path, format, self.columns(), skip, at)?))
             }
-            (kind @ (InputFormat::Json | InputFormat::Text), _) => {
-                Ok(Box::new(LineReader::open(Box::new(open(path)?), path, kind, skip, at)?))
-            }
+            _ => Ok(Box::new(LineReader::open(Box::new(open(path)?), path, format, skip, at)?)),
         }
     }
 }
@@ -282,32 +280,20 @@ impl BatchPosition {
     }
 }
 
-fn kind_of(path: &Path) -> Result<InputFormat> {
-    let mut start = [0; 8];
-    let n = open(path)?.read(&mut start).map_err(|error| Error::io(path, "read", error))?;
-    let start = &start[..n];
-    let (plain, packing) = Compression::split(path);
-    let ending =
-        plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let kind = match (&ending[..], packing) {
-        ("jsonl" | "ndjson" | "json", _) => Some(InputFormat::Json),
-        ("txt" | "text", _) => Some(InputFormat::Text),
-        (_, Some(_)) => None,
-        ("parquet", None) => Some(InputFormat::Parquet),
-        ("arrow" | "feather", None) => Some(InputFormat::Arrow),
-        _ if start.starts_with(&signatures::PARQUET) => Some(InputFormat::Parquet),
-        _ if start.starts_with(&signatures::ARROW) || start.starts_with(&signatures::ARROW_MESSAGE) => {
-            Some(InputFormat::Arrow)
+/// The format of a shard of rows.
+fn format_of(path: &Path) -> Result<FileFormat> {
+    open(path)?;
+    let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+    match FileFormat::detect(&storage, &Arc::from(path))? {
+        Some(format) if !format.is_of_ids() => Ok(format),
+        _ => {
+            let message = format!(
+                "{} is not a shard in a known format; expected .parquet, .arrow, or lines in .jsonl or .txt, these also with .gz or .zst",
+                path.display()
+            );
+            Err(Error::new(ErrorKind::Config, message))
         }
-        _ => None,
-    };
-    kind.ok_or_else(|| {
-        let message = format!(
-            "{} is not a shard in a known format; expected .parquet, .arrow, or lines in .jsonl or .txt, these also with .gz or .zst",
-            path.display()
-        );
-        Error::new(ErrorKind::Config, message)
-    })
+    }
 }
 
 fn open(path: &Path) -> Result<fs::File> {
@@ -354,13 +340,13 @@ impl TableReader {
     fn open(
         storage: &Arc<dyn Storage>,
         path: &Path,
-        kind: InputFormat,
+        format: FileFormat,
         columns: Option<&[String]>,
         skip: u64,
         at: BatchPosition,
     ) -> Result<Self> {
         let max_record_bytes = at.limits.max_record_bytes;
-        if kind == InputFormat::Parquet {
+        if format == FileFormat::Parquet {
             let mut table = ParquetTable::open(storage, path, max_record_bytes)?;
             if let Some(places) = places(table.schema(), columns)? {
                 table.select(places)?;
@@ -490,7 +476,7 @@ impl LineReader {
     fn open(
         file: Box<dyn Read + Send>,
         path: &Path,
-        kind: InputFormat,
+        format: FileFormat,
         skip: u64,
         at: BatchPosition,
     ) -> Result<Self> {
@@ -502,7 +488,7 @@ impl LineReader {
         };
         // bounded: a constant.
         let lines = Box::new(BufReader::with_capacity(1 << 20, bytes));
-        let mut lines = Self { lines, is_json: kind == InputFormat::Json, line: 0, at };
+        let mut lines = Self { lines, is_json: format == FileFormat::JsonLines, line: 0, at };
         for _ in 0..skip {
             if lines.read()?.is_none() {
                 break;

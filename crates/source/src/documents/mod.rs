@@ -33,9 +33,8 @@ use self::{
     lines::{LinesReader, LinesSource},
 };
 use crate::{
-    ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, RawRecord, ReadRequest, Result,
-    Shard, Storage, StoredRecording, Traffic,
-    compression::Compression,
+    ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, FileFormat, RawRecord, ReadRequest,
+    Result, Shard, Storage, StoredRecording, Traffic,
     contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
     error::Place,
     fields::Row,
@@ -43,67 +42,8 @@ use crate::{
     parquet::{ParquetOptions, ParquetReader, ParquetSource, RowGroup},
     scattered_readers,
     shard::locate,
-    signatures,
-    storage::StoredFile,
     urls,
 };
-
-/// A format of files of documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Parquet,
-    Arrow,
-    JsonLines,
-    Text,
-    /// Files of ids.
-    Ids,
-}
-
-impl Format {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Parquet => "Parquet",
-            Self::Arrow => "Arrow",
-            Self::JsonLines => "JSON lines",
-            Self::Text => "text",
-            Self::Ids => "an array of ids",
-        }
-    }
-
-    /// The format of a file, by its name, else by its first bytes.
-    fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
-        let (plain, compression) = Compression::split(path);
-        let ending = plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        match (&ending.to_ascii_lowercase()[..], compression) {
-            ("jsonl" | "ndjson" | "json", _) => return Ok(Self::JsonLines),
-            ("txt" | "text", _) => return Ok(Self::Text),
-            ("parquet", None) => return Ok(Self::Parquet),
-            ("arrow" | "feather", None) => return Ok(Self::Arrow),
-            ("npy" | "bin" | "idx", None) => return Ok(Self::Ids),
-            _ => {}
-        }
-        let mut start = [0; 8];
-        let file = StoredFile::open(storage, path)?;
-        let n = file.read(&mut start, 0)?;
-        let start = &start[..n];
-        if start.starts_with(&signatures::PARQUET) {
-            return Ok(Self::Parquet);
-        }
-        if start.starts_with(&signatures::ARROW) || start.starts_with(&signatures::ARROW_MESSAGE) {
-            return Ok(Self::Arrow);
-        }
-        // A name that says nothing, and no content that says more.
-        if urls::is_url(path) && ending.is_empty() {
-            return Ok(Self::Parquet);
-        }
-        let message = format!(
-            "{} is not Parquet, Arrow, JSON lines or text; expected are files that end in .parquet, .arrow, .jsonl or .txt, the last \
-             two also with .gz or .zst",
-            path.display()
-        );
-        Err(Error::new(ErrorKind::Format, message))
-    }
-}
 
 /// What is in the rows of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -198,12 +138,12 @@ impl DocumentSource {
         let format = common_format(&storage, paths)?;
         let form = match (content, format) {
             (TextContent::Ids, _) => DocumentForm::Ids,
-            (TextContent::Texts, Format::JsonLines) => DocumentForm::Json(column.into()),
+            (TextContent::Texts, FileFormat::JsonLines) => DocumentForm::Json(column.into()),
             _ => DocumentForm::Text,
         };
         check_content(content, format, &paths[0])?;
         let files = match format {
-            Format::Parquet => {
+            FileFormat::Parquet => {
                 let options = match content {
                     TextContent::Texts => ParquetOptions::text(column),
                     TextContent::Ids => ParquetOptions::ids(column),
@@ -211,18 +151,20 @@ impl DocumentSource {
                 let options = ParquetOptions { cache, ..options };
                 OpenDocuments::Parquet(Arc::new(ParquetSource::open_in(storage, paths, &options)?))
             }
-            Format::Arrow => {
+            FileFormat::Arrow => {
                 let options = ArrowOptions { cache, ..ArrowOptions::text(column) };
                 OpenDocuments::Arrow(Arc::new(ArrowSource::open_in(storage, paths, &options)?))
             }
-            Format::JsonLines | Format::Text => {
+            FileFormat::JsonLines | FileFormat::Text => {
                 let source = Arc::new(LinesSource::open(storage, paths, MAX_RECORD_BYTES)?);
                 if let DocumentForm::Json(column) = &form {
                     check_first_lines(&source, column)?;
                 }
                 OpenDocuments::Lines(source)
             }
-            Format::Ids => OpenDocuments::Ids(Arc::new(IdFiles::open(storage, paths, MAX_RECORD_BYTES)?)),
+            FileFormat::Numpy | FileFormat::Megatron => {
+                OpenDocuments::Ids(Arc::new(IdFiles::open(storage, paths, MAX_RECORD_BYTES)?))
+            }
         };
         let (mut groups, mut group_starts) = (Vec::new(), vec![0]);
         let shards = either!(&files, source => source.shards());
@@ -304,16 +246,16 @@ impl DocumentSource {
 }
 
 /// Checks that files of a format may have the rows that are asked for.
-fn check_content(content: TextContent, format: Format, path: &Path) -> Result<()> {
+fn check_content(content: TextContent, format: FileFormat, path: &Path) -> Result<()> {
     let message = match (content, format) {
-        (TextContent::Texts, Format::Ids) => {
+        (TextContent::Texts, format) if format.is_of_ids() => {
             format!(
                 "{} has token ids; name it as forebay.text.Ids({:?})",
                 path.display(),
                 path.display().to_string()
             )
         }
-        (TextContent::Ids, Format::Arrow | Format::JsonLines | Format::Text) => format!(
+        (TextContent::Ids, FileFormat::Arrow | FileFormat::JsonLines | FileFormat::Text) => format!(
             "{} is {}; token ids are read from Parquet (a column of lists), .npy, and .bin with .idx of Megatron-LM",
             path.display(),
             format.name()
@@ -324,12 +266,12 @@ fn check_content(content: TextContent, format: Format, path: &Path) -> Result<()
 }
 
 /// The format of all files.
-fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<Format> {
-    let mut common: Option<(&PathBuf, Format)> = None;
+fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<FileFormat> {
+    let mut common: Option<(&PathBuf, FileFormat)> = None;
     for path in paths {
-        let found = Format::of(storage, &Arc::from(path.as_path()))?;
+        let found = format_of(storage, path)?;
         match common {
-            Some((first, format)) if format != found => {
+            Some((first, format)) if format != found && !(format.is_of_ids() && found.is_of_ids()) => {
                 let message = format!(
                     "{} is {} and {} is {}; name files of one format",
                     first.display(),
@@ -345,6 +287,23 @@ fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<Format
     common.map(|(_, format)| format).ok_or_else(|| {
         Error::new(ErrorKind::Config, "there are no files to read; name at least one file of documents")
     })
+}
+
+/// The format of a file.
+fn format_of(storage: &Arc<dyn Storage>, path: &Path) -> Result<FileFormat> {
+    match FileFormat::detect(storage, &Arc::from(path))? {
+        Some(format) => Ok(format),
+        // A name that says nothing, and no content that says more.
+        None if urls::is_url(path) && path.extension().is_none() => Ok(FileFormat::Parquet),
+        None => {
+            let message = format!(
+                "{} is not Parquet, Arrow, JSON lines or text; expected are files that end in .parquet, .arrow, .jsonl or .txt, the \
+                 last two also with .gz or .zst",
+                path.display()
+            );
+            Err(Error::new(ErrorKind::Format, message))
+        }
+    }
 }
 
 /// Checks that the first line of each file is an object with the column: a wrong name would make every row

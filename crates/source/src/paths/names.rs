@@ -4,7 +4,7 @@
 
 use std::{cmp::Ordering, ffi::OsStr, path::Path, sync::Arc};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, FileFormat};
 
 /// Endings of recordings, in small letters.
 pub(crate) const RECORDINGS: [&str; 30] = [
@@ -36,36 +36,26 @@ pub enum Reads {
 }
 
 impl Reads {
-    pub(super) fn formats(self) -> &'static [(&'static str, &'static [&'static str])] {
-        const ARROW: (&str, &[&str]) = ("Arrow", &["arrow"]);
-        const PARQUET: (&str, &[&str]) = ("Parquet", &["parquet"]);
-        const LINES: [(&str, &[&str]); 2] = [
-            ("JSON lines", &["jsonl", "jsonl.gz", "jsonl.zst", "ndjson", "ndjson.gz", "ndjson.zst"]),
-            ("text", &["txt", "txt.gz", "txt.zst"]),
-        ];
+    pub(super) fn formats(self) -> &'static [FileFormat] {
+        use FileFormat::{Arrow, JsonLines, Megatron, Numpy, Parquet, Text};
         match self {
-            Self::Recordings => &[ARROW, PARQUET],
-            Self::Documents => &[PARQUET],
-            Self::Texts => &[PARQUET, ARROW, LINES[0], LINES[1]],
-            Self::Ids => &[PARQUET, ("numpy", &["npy"]), ("Megatron-LM", &["idx"])],
-            Self::Inputs => &[ARROW, PARQUET, LINES[0], LINES[1]],
+            Self::Recordings => &[Arrow, Parquet],
+            Self::Documents => &[Parquet],
+            Self::Texts => &[Parquet, Arrow, JsonLines, Text],
+            Self::Ids => &[Parquet, Numpy, Megatron],
+            Self::Inputs => &[Arrow, Parquet, JsonLines, Text],
         }
     }
 
     /// The number of the format of a file, by the ending of its name.
     pub(super) fn format_of(self, name: &OsStr) -> Option<usize> {
-        let name = name.to_string_lossy().to_ascii_lowercase();
-        let ends = |ending: &&str| {
-            name.len() > ending.len() + 1
-                && name.strip_suffix(*ending).is_some_and(|name| name.ends_with('.'))
-        };
-        self.formats().iter().position(|(_, endings)| endings.iter().any(ends))
+        let found = FileFormat::in_folder(Path::new(name))?;
+        self.formats().iter().position(|&format| format == found)
     }
 
     /// Such as `.arrow or .parquet`.
     pub(super) fn expected(self) -> String {
-        let first = self.formats().iter().map(|(_, endings)| format!(".{}", endings[0]));
-        let mut names: Vec<String> = first.collect();
+        let mut names: Vec<String> = self.formats().iter().map(|format| format.ending()).collect();
         let last = names.pop().unwrap_or_default();
         let packed = if matches!(self, Self::Inputs | Self::Texts) {
             " (the last two also with .gz or .zst)"

@@ -212,13 +212,14 @@ impl<'a> FolderWalk<'a> {
             }
             files.truncate(kept);
         } else if found.formats.len() > 1 {
-            let counted = found.formats.iter().map(|(&format, n)| format!("{n} of {}", formats[format].0));
-            let (_, endings) = formats[found.formats.keys().next().copied().unwrap_or_default()];
+            let counted =
+                found.formats.iter().map(|(&format, n)| format!("{n} of {}", formats[format].name()));
+            let first = formats[found.formats.keys().next().copied().unwrap_or_default()];
             let message = format!(
                 "{} has shards of several formats: {}; name one kind, as in {}",
                 folder.display(),
                 counted.collect::<Vec<_>>().join(", "),
-                folder.join(format!("**/*.{}", endings[0])).display()
+                folder.join(format!("**/*{}", first.ending())).display()
             );
             return Err(Error::new(ErrorKind::Config, message));
         }

@@ -12,23 +12,23 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Reads the bytes as a file of each format, in whole batches and in pieces; rows and final error are equal.
 pub(crate) fn inputs(bytes: &[u8]) {
-    for kind in [InputFormat::Parquet, InputFormat::Arrow] {
+    for format in [FileFormat::Parquet, FileFormat::Arrow] {
         let table = |at| {
             let storage: Arc<dyn Storage> = Arc::new(InMemory::new(bytes));
-            Ok(Box::new(TableReader::open(&storage, Path::new("a"), kind, None, 0, at)?)
+            Ok(Box::new(TableReader::open(&storage, Path::new("a"), format, None, 0, at)?)
                 as Box<dyn ReadShard<Rows>>)
         };
         both(&table);
     }
-    for (kind, name) in [
-        (InputFormat::Text, "a.txt"),
-        (InputFormat::Json, "a.jsonl"),
-        (InputFormat::Text, "a.txt.gz"),
-        (InputFormat::Json, "a.jsonl.zst"),
+    for (format, name) in [
+        (FileFormat::Text, "a.txt"),
+        (FileFormat::JsonLines, "a.jsonl"),
+        (FileFormat::Text, "a.txt.gz"),
+        (FileFormat::JsonLines, "a.jsonl.zst"),
     ] {
         let lines = |at| {
             let file = Box::new(Cursor::new(bytes.to_vec()));
-            Ok(Box::new(LineReader::open(file, Path::new(name), kind, 0, at)?) as Box<dyn ReadShard<Rows>>)
+            Ok(Box::new(LineReader::open(file, Path::new(name), format, 0, at)?) as Box<dyn ReadShard<Rows>>)
         };
         both(&lines);
     }
