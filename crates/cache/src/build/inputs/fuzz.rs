@@ -3,7 +3,7 @@
 use std::{io::Cursor, path::Path, sync::Arc};
 
 use super::*;
-use crate::{engine::Policy, in_memory::InMemory};
+use crate::{build::Skips, engine::Policy, in_memory::InMemory};
 
 /// The most rows that a target reads: a few bytes may encode any number of equal rows.
 const ROWS: u64 = 5000;
