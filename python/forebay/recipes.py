@@ -249,6 +249,7 @@ def whisper(
     *,
     language: str = "en",
     task: str = "transcribe",
+    start: bool = True,
 ) -> Recipe:
     """Whisper's training: 30 s of log-mel, and the text between its special tokens.
 
@@ -256,9 +257,12 @@ def whisper(
     filled with -100, which losses ignore, and utterances with more than 448 are left out. `features="whisper128"` and
     3000 frames are those of large-v3. Fine-tuning usually has no augmentation: give `augment=`.
 
+    `start` says whether labels begin with `<|startoftranscript|>`. Models of transformers put it before the labels
+    themselves: give them `start=False`, or the decoder reads it twice.
+
     Source: A. Radford et al., Robust speech recognition via large-scale weak supervision (2022), section 2.
     """
-    prefix = ("<|startoftranscript|>", f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>")
+    prefix = (*(["<|startoftranscript|>"] if start else []), f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>")
     labels = Tokens(text, tokenizer, prefix=prefix, suffix=("<|endoftext|>",), pad=-100, max_tokens=448)
     return Recipe(
         crop=Whole(max_seconds=30.0),

@@ -12,6 +12,7 @@ import soundfile
 import forebay
 from fields import write
 from forebay import recipes
+from forebay.tokens import Tokenizer
 from paths import DATA
 from recordings import read_rows
 from utterances import whisper_tokenizer, write_utterances
@@ -106,6 +107,18 @@ def test_recipes_of_speech(name: str, speech: Path, tmp_path: Path) -> None:
         else:
             axis = 1 if name == "icefall" else 2
             assert len(ids) * batch["spectrogram"].shape[axis] <= 1.02 * 100 * 12
+
+
+def test_labels_for_transformers_have_no_start(speech: Path, tmp_path: Path) -> None:
+    """A model of transformers puts the start token before the labels itself."""
+    path = whisper_tokenizer(tmp_path)
+    batches = []
+    for start in (True, False):
+        recipe = recipes.whisper(path, start=start)
+        with forebay.Loader.train(speech, seed=2, batch_size=4, **recipe) as loader:
+            batches.append(next(loader)["labels"])
+    assert (batches[0][:, 0] == Tokenizer(path).token_to_id("<|startoftranscript|>")).all()
+    assert (batches[0][:, 1:] == batches[1]).all()
 
 
 def parts() -> dict[str, Any]:

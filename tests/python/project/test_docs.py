@@ -31,6 +31,7 @@ import forebay
 from forebay import cache, cli
 from paths import ROOT
 from recordings import Row, write_shard
+from utterances import whisper_tokenizer
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ROUNDS = 2
@@ -129,6 +130,8 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
     write_kaldi(folder / "kaldi", rows)
     write_sources(folder)
+    (folder / "whisper").mkdir()
+    whisper_tokenizer(folder / "whisper").rename(folder / "whisper" / "tokenizer.json")
     turns = [f"SPEAKER {i % 4} 1 {i / 8} 0.5 <NA> <NA> {'ab'[i % 2]} <NA> <NA>\n" for i in range(16)]
     (folder / "speech" / "turns.rttm").write_text("".join(turns))
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
