@@ -102,7 +102,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES, *_MODULES})
+    return [*__all__, *_SUBMODULES]
 
 
 __all__ = [

@@ -19,6 +19,10 @@ from forebay.torch import Batch, DataLoader, IterableDataset
 __all__ = ["prepare"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def prepare(accelerator: Any, loader: LoaderBase, *, depth: int = 2) -> DataLoader:
     """Prepares a loader, as `Accelerator.prepare` does a DataLoader: batches of tensors on the accelerator's device.
 

@@ -32,6 +32,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def _as_float(value: Any) -> Any:
     is_number = isinstance(value, (int, np.number)) and not isinstance(value, bool)
     return float(value) if is_number else value

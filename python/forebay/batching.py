@@ -20,6 +20,10 @@ from forebay._part import NESTED, _Part, part
 __all__ = ["Buckets"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @part
 class _BatchingPart(_Part):
     """What all rules share."""

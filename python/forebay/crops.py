@@ -17,6 +17,10 @@ from forebay._part import NESTED, _Part, part
 __all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Whole", "Windows"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @part
 class _CropPart(_Part):
     """What all crops share."""

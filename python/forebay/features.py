@@ -44,6 +44,11 @@ __all__ = [
     "presets",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 WindowName: TypeAlias = Literal["hann", "hanning", "hamming", "povey", "rectangular"]
 MelScale: TypeAlias = Literal["htk", "slaney", "kaldi"]
 

@@ -25,6 +25,10 @@ from forebay._jax_features import features
 __all__ = ["Ranks", "batches", "features", "rank_and_world_size"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
     """Returns the process's rank in `jax.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
 

@@ -31,6 +31,10 @@ from forebay.torch import DevicePrefetcher, IterableDataset
 __all__ = ["DataModule", "DataPosition"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def _installed() -> list[ModuleType]:
     """The package under both of its names. Each has classes of its own, and its Trainer accepts no others."""
     found = []

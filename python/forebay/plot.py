@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "batch", "timeline"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 MOST = 64
 """The most examples in a picture."""
 COLUMNS = 320

@@ -28,6 +28,11 @@ from forebay.tokens import Tokenizer
 
 __all__ = ["Recipe", "ast", "birdclef", "birdset", "icefall", "librispeech", "nemo", "passt", "wav2vec2_ctc", "whisper"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Classes = str | Sequence[str] | int | None
 _Tokenizer = str | PathLike[str] | Tokenizer

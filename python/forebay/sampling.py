@@ -23,6 +23,10 @@ from forebay._part import _Part, part
 __all__ = ["AtMost", "Balanced", "Joined", "Subset", "Weighted", "Where"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 MOST_SHOWN = 20
 """The most numbers that a part prints."""
 

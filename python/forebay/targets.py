@@ -30,6 +30,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @part
 class _TargetPart(_Part):
     """What all targets share."""

@@ -18,6 +18,11 @@ from forebay._part import _Part, part
 
 __all__ = ["Documents", "Ids"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 

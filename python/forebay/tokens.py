@@ -19,6 +19,11 @@ from forebay._core import ConfigError, StateError, Tokenizer, _parquet_files, _P
 
 __all__ = ["Tokenizer", "base_data_dir", "document_batches", "list_parquet_files", "parquets_iter_batched"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Position: TypeAlias = tuple[int, int, int]
 

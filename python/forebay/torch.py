@@ -42,6 +42,11 @@ __all__ = [
     "token_batches",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Batch = dict[str, Any]
 """A dict by field: tensors for arrays of numbers, other values unchanged."""
 

@@ -33,6 +33,11 @@ from forebay._files import NotAFileError, read_file
 
 __all__ = ["STATE_FILE", "Trainer", "TrainerMixin"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 STATE_FILE = "forebay_state.json"
 """The file in a checkpoint folder that has the position in the training data."""
 

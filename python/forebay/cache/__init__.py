@@ -59,3 +59,7 @@ __all__ = [
     "build",
     "convert",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,3 +29,7 @@ __all__ = [
     "stratified",
     "write_legacy_file",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,6 +45,14 @@ def test_all_public_modules_are_lazy() -> None:
     assert set(LAZY) <= set(dir(forebay))
 
 
+def test_completion_lists_public_names_alone() -> None:
+    assert dir(forebay) == sorted([*forebay.__all__, *LAZY])
+    for name in set(LAZY) - {"torch", "accelerate", "lightning", "transformers", "queue"}:
+        module = getattr(forebay, name)
+        assert dir(module) == sorted(module.__all__)
+        assert all(hasattr(module, one) for one in module.__all__)
+
+
 def test_nothing_is_imported_before_it_is_used() -> None:
     code = f"""
 import sys, forebay
