@@ -1,6 +1,7 @@
 """Pictures and tables of the docs are as their scripts write them, and the check of the built site finds faults."""
 
 import importlib
+import re
 import subprocess
 import sys
 from itertools import islice
@@ -82,3 +83,19 @@ def test_a_font_from_another_host(tmp_path: Path) -> None:
     command = [sys.executable, str(CHECK), str(folder)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.stdout.splitlines()[0] == "a.css: loads https://example.org/font.css from another host"
+
+
+def test_the_messages_of_errors() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "errors.py"), "--check"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, ""), f"run python docs/errors.py\n{found.stdout}{found.stderr}"
+
+
+def test_every_kind_of_error_has_a_section() -> None:
+    source = (ROOT / "crates/base/src/error.rs").read_text().partition("pub fn name(self)")[2].partition("}\n    }")[0]
+    kinds = set(re.findall(r'=> "(\w+)"', source))
+    assert len(kinds) > 20
+    page = (ROOT / "docs" / "errors.md").read_text()
+    told = set(re.findall(r"^<!-- (\w+) -->$", page, re.MULTILINE)) & set(re.findall(r"^### (\w+)", page, re.MULTILINE))
+    # The engine ends a pass with the first, which is not raised; rows of the second are left out by request.
+    assert kinds - told == {"past_end", "excluded"}
