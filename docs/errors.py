@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/errors.md"
 RECORDINGS = ROOT / "tests/data/recordings"
 BIRD = RECORDINGS / "21100_36_48.flac"
-BLOCK = re.compile(r"(<!-- (\w+) -->\n```text\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(<!-- (\w+) -->\n```output\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 """A message of the page, after the name of its kind."""
 
 CASES: dict[str, Callable[[], object]] = {}
