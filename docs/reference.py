@@ -172,7 +172,7 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, skip: int) -> str:
         return line
     each = list(split(line))
     if len(each) < MANY:
-        return "\n    " + ",\n    ".join(each) + ",\n"
+        return "\n    " + ",\n    ".join(map(wrapped, each)) + ",\n"
     lines = [""]
     for one in each:
         name, default = one.partition(":")[0], one.rpartition("=")[2]
@@ -181,6 +181,17 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, skip: int) -> str:
             lines.append("")
         lines[-1] += f"{short}, "
     return "\n    " + "\n    ".join(one.rstrip() for one in lines) + "\n"
+
+
+def wrapped(argument: str) -> str:
+    """An argument on lines of at most `WIDTH` characters, broken before `|` and after commas of its type."""
+    lines = [""]
+    for piece in re.split(r"(?<=,) |(?= \| )", argument):
+        if lines[-1] and len(lines[-1]) + len(piece) > WIDTH:
+            lines.append(piece.strip())
+        else:
+            lines[-1] += piece if piece.startswith(" ") or not lines[-1] else f" {piece}"
+    return "\n        ".join(lines)
 
 
 @cache

@@ -31,7 +31,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the pages and files from outside the folder."""
     for name, source in PAGES.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text()))
-    for path in [*ROOT.glob("examples/**/*.py"), *ROOT.glob("LICENSE*"), ROOT / "SECURITY.md"]:
+    examples = [*ROOT.glob("examples/**/*.py"), *ROOT.glob("examples/*.ipynb")]
+    for path in [*examples, *ROOT.glob("LICENSE*"), ROOT / "SECURITY.md"]:
         name = str(path.relative_to(ROOT))
         files.append(File.generated(config, name.replace(".md", ".txt"), content=path.read_text()))
     return files

@@ -28,6 +28,7 @@ from forebay.cli.common import (
     say,
     subcommand,
     using,
+    wrapped,
 )
 from forebay.features import LogMel, Waveform, preset, presets
 
@@ -238,15 +239,17 @@ def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], head: st
     yield f"  {'n_workers':>9}  {'examples/s':>10}  limit"
     for run in runs:
         readers = f"(n_readers={run['n_readers']}) " if run["n_readers"] != READERS else ""
-        yield f"  {run['n_workers']:>9}  {rate(run):>10.1f}  {readers}{run['verdict']}"
+        yield wrapped(f"{readers}{run['verdict']}", f"  {run['n_workers']:>9}  {rate(run):>10.1f}  ")
     if "reason" in beside:
         yield f"no comparison with soundfile in a torch DataLoader: {beside['reason']}"
     elif beside:
         times = f"; forebay makes {beside['ratio']:.1f} times as many" if "ratio" in beside else ""
         workers = f"{counted(beside['n_workers'], 'worker process')}"
-        yield f"soundfile in a torch DataLoader, {workers}: {beside['examples_per_s']:.1f} examples/s{times}"
+        yield wrapped(f"soundfile in a torch DataLoader, {workers}: {beside['examples_per_s']:.1f} examples/s{times}")
     if any(BUSY in run["verdict"] for run in runs):
-        yield f"{BUSY}, so these figures are too low, and the comparison may be wrong: measure again when it is idle"
+        yield wrapped(
+            f"{BUSY}, so these figures are too low, and the comparison may be wrong: measure again when it is idle"
+        )
     if runs:
         fastest = best(runs)
         readers = f", n_readers={fastest['n_readers']}" if fastest["n_readers"] != READERS else ""

@@ -32,8 +32,9 @@ def add(subparsers: "Subparsers") -> None:
         "Builds a cache of token ids from texts, or of unchanged columns of numbers. A build that "
         "ended early resumes at its last commit, by the same command.",
         "  forebay build shards/ -t gpt2.tiktoken -o tokens\n"
-        "  forebay build 'shards/*.parquet' -t gpt2.tiktoken -o tokens --val shard_00099.parquet\n"
-        "  forebay build texts.jsonl.gz -t mine.tiktoken --pattern '\\S+|\\s+' --special-tokens '<|bos|>=500' -o ids\n"
+        "  forebay build 'shards/*.parquet' -t gpt2.tiktoken -o tokens --val 99.parquet\n"
+        "  forebay build texts.jsonl.gz -t mine.tiktoken --pattern '\\S+|\\s+' \\\n"
+        "    --special-tokens '<|bos|>=500' -o ids\n"
         "  forebay build numbers.parquet --fields input_ids=uint16 -o numbers",
         "path, splits (of each split: split, documents, left_out)",
     )

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,11 +37,33 @@ URL = "[a-zA-Z][a-zA-Z0-9]+://"
 class Help(argparse.HelpFormatter):
     """Wraps paragraphs, and keeps those whose lines are indented."""
 
+    def add_argument(self, action: argparse.Action) -> None:
+        """Adds it to the help; commands are indented more than argparse counts on."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         filled = super()._fill_text
         return "\n\n".join(
             part if "\n  " in part else filled(part, width, indent) for part in text.strip().split("\n\n")
         )
+
+
+COLUMNS = 80
+"""The width of what the commands print."""
+
+
+def wrapped(text: str, begin: str = "") -> str:
+    """A sentence behind `begin`, on lines of at most `COLUMNS` characters; further lines are indented as deep."""
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class OutputError(Exception):

@@ -152,9 +152,10 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     if indexes is None:
         yield "no index is written for recordings in shards, which have none"
     else:
+        yield f"indexes in {indexes['folder']}:"
         yield (
-            f"indexes in {indexes['folder']}: {indexes['written']} written, {indexes['found']} taken from an earlier "
-            f"run, {indexes['needless']} not needed (small files are read whole)"
+            f"  {indexes['written']} written, {indexes['found']} from an earlier run, "
+            f"{indexes['needless']} not needed (small files are read whole)"
         )
     yield from histogram("rates", {f"{rate} Hz": n for rate, n in summary["rates"].items()})
     yield from histogram("codecs", summary["codecs"])

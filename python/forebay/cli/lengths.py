@@ -67,9 +67,9 @@ def table(told: Mapping[str, Any]) -> Iterator[str]:
     padding, left_out, buckets = told["padding"], told["left_out"], told["buckets"]
     yield (
         f"batches of at most {told['batching']['max_duration']:g} s, of {counted(told['rows'], 'row')}: "
-        f"{padding['batches']} an epoch, {padding['share']:.1%} padding "
-        f"({padding['random']:.1%} in batches of as many rows at random)"
+        f"{padding['batches']} an epoch, {padding['share']:.1%} padding"
     )
+    yield f"  ({padding['random']:.1%} in batches of as many rows at random)"
     if n := sum(left_out.values()):
         yield f"{counted(n, 'row')} left out: {left_out['too_short']} too short, {left_out['too_long']} too long"
     yield f"  {'seconds':>9}  {'rows':>10}  {'of a batch':>10}  {'batches':>8}  {'padding':>8}"

@@ -69,7 +69,7 @@ def add(subparsers: "Subparsers") -> None:
         "before and after augmentation.",
         "  forebay show shards/ -o look.html\n"
         "  forebay show 'shards/**/*.parquet' -n 40 --seconds 10 --seed 3 -o look.html\n"
-        "  forebay show birdset/ --recipe birdset --label-column ebird_code -o augmented.html",
+        "  forebay show birdset/ --recipe birdset --label-column ebird_code -o a.html",
         "path, rows, shown (row, error), recipe",
     )
     add_source(parser)
@@ -79,7 +79,10 @@ def add(subparsers: "Subparsers") -> None:
         "--seconds", type=float, default=5.0, metavar="S", help="length of the clips in s (default: %(default)g)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the drawn rows (default: 0)")
-    parser.add_argument("--recipe", choices=sorted(RECIPES), help="show clips before and after this augmentation")
+    parser.add_argument(
+        "--recipe", choices=sorted(RECIPES), metavar="NAME",
+        help=f"show clips before and after the augmentation of {', '.join(sorted(RECIPES))}",
+    )  # fmt: skip
     parser.add_argument("--label-column", metavar="NAME", help="the column of classes, if it is not detected")
     add_reading(parser, "SOURCE")
     add_json(parser)

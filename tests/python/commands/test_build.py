@@ -134,7 +134,7 @@ def test_help_has_examples_that_parse(command: str, capsys: pytest.CaptureFixtur
         cli.main([command, "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    examples = re.findall(r"^  forebay (.+)$", text, re.MULTILINE)
+    examples = re.findall(r"^  forebay (.+)$", text.replace("\\\n", ""), re.MULTILINE)
     assert len(examples) >= 2
     for example in examples:
         words = shlex.split(example.split(" > ")[0])

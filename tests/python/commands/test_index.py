@@ -337,9 +337,10 @@ def test_in_a_log(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "forebay", "index", str(tmp_path / "a")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    first, second, *_ = done.stdout.splitlines()
+    first, second, third, *_ = done.stdout.splitlines()
     assert first == "3 recordings in 3 rows, 1:00 in all (0.0 hours), 1.0 MB; 0 bad"
-    assert second.endswith(": 3 written, 0 taken from an earlier run, 0 not needed (small files are read whole)")
+    assert second.startswith("indexes in ")
+    assert third == "  3 written, 0 from an earlier run, 0 not needed (small files are read whole)"
 
 
 @pytest.mark.parametrize(

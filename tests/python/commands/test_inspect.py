@@ -67,10 +67,11 @@ def test_batches_by_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert told["padding"]["batches"] == sum(bucket["batches"] for bucket in told["buckets"])
     assert cli.main(["inspect", path, *options]) == 0
     lines = capsys.readouterr().out.partition("batches of at most 1 s, of 36 rows: ")[2].splitlines()
-    share = told["padding"]["share"]
-    assert lines[0].startswith(f"{told['padding']['batches']} an epoch, {share:.1%} padding (")
-    assert lines[1] == "4 rows left out: 0 too short, 4 too long"
-    shown = [[float(cell.rstrip("%")) for cell in line.split()] for line in lines[3:]]
+    padding = told["padding"]
+    assert lines[0] == f"{padding['batches']} an epoch, {padding['share']:.1%} padding"
+    assert lines[1] == f"  ({padding['random']:.1%} in batches of as many rows at random)"
+    assert lines[2] == "4 rows left out: 0 too short, 4 too long"
+    shown = [[float(cell.rstrip("%")) for cell in line.split()] for line in lines[4:]]
     for cells, bucket in zip(shown, told["buckets"], strict=True):
         assert cells[:4] == pytest.approx([bucket[name] for name in ("max_seconds", "rows", "batch_size", "batches")])
         assert cells[4] == pytest.approx(100 * bucket["padding"], abs=0.051)

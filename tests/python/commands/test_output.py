@@ -13,9 +13,11 @@ import pytest
 
 import forebay
 from forebay import cli
+from forebay.cli import bench
 from recordings import tiny_rows, write_shard
 from tables import write_recordings, write_table
 
+ROW = {"n_workers": 2, "n_readers": bench.READERS, "examples_per_s": 900.0}
 COMMAND = Path(sys.executable).parent / "forebay"
 
 
@@ -215,3 +217,27 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
 def test_the_command_is_installed() -> None:
     found = subprocess.run([COMMAND, "--version"], capture_output=True, check=True)
     assert found.stdout.decode() == f"forebay {forebay.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [None, *(command.__name__.rpartition(".")[2] for command in cli.COMMANDS)])
+def test_helps_fit_in_80_columns(
+    command: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["--help"] if command is None else [command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 10
+    # The default of --folder is this machine's.
+    assert not [line for line in lines if len(line) > 80 and str(Path.home()) not in line]
+
+
+def test_sentences_of_tables_are_wrapped() -> None:
+    verdict = f"CPU-bound (decoding): {'workers work 100 % of the time, ' * 6}"
+    lines = [
+        line for wrapped in bench.lines([ROW | {"verdict": verdict}], {}, "2 cores", 64) for line in wrapped.split("\n")
+    ]
+    assert max(map(len, lines)) <= 80
+    begin = len("          2     900.0  ") + 2
+    assert [len(line) - len(line.lstrip()) for line in lines[3:5]] == [begin, begin]
+    assert "".join(line.strip() + " " for line in lines[2:-2]).split() == ["2", "900.0", *verdict.split()]

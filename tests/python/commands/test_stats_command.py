@@ -155,7 +155,7 @@ def test_the_suggestion() -> None:
     )
     assert said[2] == "          2       640.0  (n_readers=128) I/O-bound: x"
     assert said[3:] == [
-        "soundfile in a torch DataLoader, 2 worker processes: 160.0 examples/s; forebay makes 4.0 times as many",
+        "soundfile in a torch DataLoader, 2 worker processes: 160.0 examples/s; forebay\nmakes 4.0 times as many",
         "suggested: Loader.train(SOURCE, n_workers=2, n_readers=128)",
         "a training step of more than 100 ms a batch never waits for it",
     ]
