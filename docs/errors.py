@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/errors.md"
 RECORDINGS = ROOT / "tests/data/recordings"
 BIRD = RECORDINGS / "21100_36_48.flac"
+PAGE_404 = b"<html><body>404 Not Found</body></html>"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n```output\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 """A message of the page, after the name of its kind."""
 
@@ -44,6 +45,14 @@ def folder(**files: bytes) -> str:
     Path("birds/0.flac").write_bytes(BIRD.read_bytes())
     for name, content in files.items():
         Path("birds", name.replace("_", ".")).write_bytes(content)
+    return "birds"
+
+
+def pages() -> str:
+    """A folder of two web pages."""
+    Path("birds").mkdir()
+    for n in range(2):
+        Path(f"birds/{n}.wav").write_bytes(PAGE_404)
     return "birds"
 
 
@@ -155,7 +164,7 @@ def callback() -> None:  # noqa: D103
 
 @case
 def exhausted() -> None:  # noqa: D103
-    all_of(folder(), infinite=True, max_decoded_seconds=1)
+    all_of(pages(), infinite=True)
 
 
 @case
@@ -165,7 +174,7 @@ def too_many() -> None:  # noqa: D103
 
 @case
 def nothing() -> None:  # noqa: D103
-    all_of(folder(), max_decoded_seconds=1)
+    all_of(pages())
 
 
 @case
@@ -196,7 +205,7 @@ def unreadable() -> None:  # noqa: D103
 
 @case
 def unsupported() -> None:  # noqa: D103
-    all_of(folder(**{"1_wav": b"<html><body>404 Not Found</body></html>"}))
+    all_of(folder(**{"1_wav": PAGE_404}))
 
 
 @case
