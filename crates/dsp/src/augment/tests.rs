@@ -474,7 +474,7 @@ fn a_step_changes_one_field_alone() {
         let mut samples = [1.0_f32; 8];
         let mut clips = Clips { samples: &mut samples, n: 2, valid: 0..2, sample_rate: 8000 };
         Augment::new(vec![gain(Some(only.clone()))])
-            .over(places)
+            .over(4, places)
             .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
             .unwrap();
         assert_eq!(samples[2..6], [alone[0]; 4]);

@@ -36,6 +36,11 @@ impl Waveforms {
         columns
     }
 
+    /// The waveforms of a row.
+    pub fn n_waveforms(&self) -> usize {
+        self.fields.iter().map(|field| field.columns.len()).sum()
+    }
+
     /// Which of a row's waveforms are those of a field, and how many a row has.
     pub fn place(&self, name: &str) -> Option<(Range<usize>, usize)> {
         let n = |fields: &[WaveformField]| fields.iter().map(|field| field.columns.len()).sum::<usize>();
@@ -70,7 +75,7 @@ impl Waveforms {
                 problems.push("audio has an empty name, must have names of fields and of columns".to_owned());
             }
         }
-        let n: usize = self.fields.iter().map(|field| field.columns.len()).sum();
+        let n = self.n_waveforms();
         if n > MOST_WAVEFORMS {
             problems.push(format!("audio has {n} recordings of a row, must have at most {MOST_WAVEFORMS}"));
         }
