@@ -326,8 +326,9 @@ class Mix(_StepPart):
 
     One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
-    the partner's is the root mean square of what is added. With `"lufs"` both are gated loudness. Where either is silent, nothing is added. `weight`: the
-    partner has this weight, the clip the rest of 1. `beta`: the partner's weight is distributed as Beta(beta, beta).
+    the partner's is the root mean square of what is added. With `"lufs"` both are gated loudness. Where either is
+    silent, nothing is added. `weight`: the partner has this weight, the clip the rest of 1. `beta`: the partner's
+    weight is distributed as Beta(beta, beta).
 
     A partner's clip is a random one, with the channels that the loader reads. A shorter partner is repeated, from a
     random sample on, and padding of the clip is covered as well. A partner that cannot be decoded is logged, and

@@ -358,9 +358,9 @@ def librimix(
     """Conv-TasNet on LibriMix, as in asteroid: a mixture and its sources, clips of 3 s at 8 kHz.
 
     For LibriMix's table of mixtures, with the columns `mixture_path`, `source_1_path`, ... and `length`, in samples.
-    Batches, of 6 in asteroid, have `mixture`, `[batch, samples]`, and `sources`, `[batch, n_sources, samples]`. Mixtures shorter than a
-    clip are left out, as in asteroid; `length=None` keeps them, padded with zeros. Nothing is augmented. The paths of
-    LibriMix's tables are absolute: give the loader their folder as `allow_paths=`.
+    Batches, of 6 in asteroid, have `mixture`, `[batch, samples]`, and `sources`, `[batch, n_sources, samples]`.
+    Mixtures shorter than a clip are left out, as in asteroid; `length=None` keeps them, padded with zeros. Nothing is
+    augmented. The paths of LibriMix's tables are absolute: give the loader their folder as `allow_paths=`.
 
     Source: asteroid on GitHub (asteroid-team/asteroid, egs/librimix/ConvTasNet/local/conf.yml and
     asteroid/data/librimix_dataset.py); J. Cosentino et al., LibriMix (2020).
@@ -414,8 +414,8 @@ def pyannote(
     speakers]`, those with the most talk time first: what `Powerset(speakers, 2).to_powerset` takes. `regions` is a
     column with the annotated spans of a recording, from its UEM, and `annotated` one with their seconds: recordings are
     drawn by the latter and clips within the former, as pyannote does (it leaves out spans shorter than a clip); without
-    them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which another recording is added, with its speakers, 0 to 5 dB
-    below, pyannote's `MixSpeakerDiarization`.
+    them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which another recording
+    is added, with its speakers, 0 to 5 dB below, pyannote's `MixSpeakerDiarization`.
 
     Source: pyannote/pyannote-audio on GitHub (tasks/segmentation/speaker_diarization.py, augmentation/mix.py); the
     configuration of pyannote/segmentation-3.0; A. Plaquet and H. Bredin, Powerset multi-class cross entropy loss for
@@ -485,9 +485,9 @@ def hubert(
 
     `units` is a column of lists of whole numbers, `label_rate` of them per second: 100 for clusters of MFCC, the first
     iteration, 50 for those of HuBERT's own features. Where a clip has none, they are -1. Utterances of less than 2 s
-    are left out, those above 15.625 s (250 000 samples) are cut at their end, and a batch has `max_duration` seconds, of
-    `valid_samples` each. fairseq cuts the utterances of a batch at random to the shortest of them, and long ones too;
-    here batches are of about the same length, and padded. Masks of the model's input are in the model.
+    are left out, those above 15.625 s (250 000 samples) are cut at their end, and a batch has `max_duration` seconds,
+    of `valid_samples` each. fairseq cuts the utterances of a batch at random to the shortest of them, and long ones
+    too; here batches are of about the same length, and padded. Masks of the model's input are in the model.
 
     Source: fairseq on GitHub (facebookresearch/fairseq, examples/hubert/config/pretrain/hubert_base_librispeech.yaml
     and fairseq/data/audio/hubert_dataset.py); W.-N. Hsu et al., HuBERT (2021).

@@ -208,7 +208,8 @@ def check_demucs(batches: list[dict[str, Any]]) -> None:
         for stem in ("drums", "bass", "other", "vocals"):
             assert batch[stem].shape == (4, 2, 441_000)
             levels += [float(np.std(one) / 0.1) for one in batch[stem]]
-    assert 0.24 < min(levels) < 0.5 and 1.0 < max(levels) < 1.26
+    assert 0.24 < min(levels) < 0.5
+    assert 1.0 < max(levels) < 1.26
 
 
 def check_pyannote(batches: list[dict[str, Any]]) -> None:
