@@ -1,11 +1,11 @@
 """Trains a small detector of sound events in PyTorch: which of four sounds is heard in each frame.
 
-    python examples/train_sed.py [--steps 150]
+    python examples/train_sed.py [--steps 300]
 
 The script writes recordings of 20 s in which chirps, beeps, knocks and hisses overlap in noise, and a table of their
 times. `targets.Frames` makes labels of the table on the frames of the features; `Roll` moves both, `Mix` adds other
 recordings with their labels. The model is judged by the F1 score of the frames of each sound, on recordings that it was
-not trained with. With the defaults the mean of the four is about 0.9 in about a minute of CPU time; less than 0.75 is
+not trained with. With the defaults the mean of the four is about 0.93 in about 40 s of CPU time; less than 0.8 is
 an error.
 """
 
@@ -114,9 +114,10 @@ class Detector(nn.Module):  # type: ignore[misc]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # steps are too small to share
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         tables = [write_scenes(Path(folder, name), n, n) for name, n in (("train", 80), ("test", 20))]
@@ -146,8 +147,8 @@ def main() -> None:
     scores = 2 * counts[0] / (counts[1] + counts[2])
     each = ", ".join(f"{name} {score:.2f}" for name, score in zip(SOUNDS, scores, strict=True))
     print(f"held-out recordings: F1 {scores.mean():.2f} ({each}); {time.perf_counter() - begun:.0f} s")
-    if not scores.mean() >= 0.75:
-        sys.exit("the mean F1 score is less than 0.75")
+    if not scores.mean() >= 0.8:
+        sys.exit("the mean F1 score is less than 0.8")
 
 
 if __name__ == "__main__":

@@ -535,6 +535,12 @@ impl LoaderConfig {
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
+        if self.audio.is_none() && self.missing_audio == "zeros" {
+            problems.push(
+                "missing_audio is \"zeros\", which is about the recordings in audio, and audio names none; give audio"
+                    .to_owned(),
+            );
+        }
         if let Some(audio) = &self.audio {
             problems.extend(audio.problems());
             if self.audio_column.is_some() {
@@ -595,7 +601,7 @@ impl LoaderConfig {
             crop,
             augment,
             mix_sources,
-            waveforms: self.audio.as_ref().map(Waveforms::plan),
+            waveforms: self.audio.as_ref().map(|audio| audio.plan(self.missing_audio == "zeros")),
             features,
             max_decoded_seconds,
             damage,

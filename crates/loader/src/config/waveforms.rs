@@ -48,8 +48,8 @@ impl Waveforms {
         Some((n(&self.fields[..at])..n(&self.fields[..=at]), n(&self.fields)))
     }
 
-    /// The plan of them, before the files are open.
-    pub fn plan(&self) -> WaveformPlan {
+    /// The plan of them, before the files are open; `fills_missing`: with zeros for nulls.
+    pub fn plan(&self, fills_missing: bool) -> WaveformPlan {
         let columns = self.columns();
         let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
         let recordings = self.fields.iter().flat_map(|field| &field.columns).map(number).collect();
@@ -58,7 +58,8 @@ impl Waveforms {
             stacked: field.is_stacked.then_some(field.columns.len()),
         };
         let fields = self.fields.iter().map(field).collect();
-        WaveformPlan::new(fields, recordings, columns.into_iter().map(str::to_owned).collect())
+        let columns = columns.into_iter().map(str::to_owned).collect();
+        WaveformPlan::new(fields, recordings, columns).filling_missing(fills_missing)
     }
 
     /// What is wrong with them.
