@@ -124,6 +124,8 @@ def test_masks_are_exchanged_with_their_waveforms(tmp_path: Path) -> None:
 
 def test_missing_recordings_conform(processes: ProcessPoolExecutor, tmp_path: Path) -> None:
     table, _ = write_missing(tmp_path, "jsonl", [200 + 37 * row % 300 for row in range(40)])
+    for bad in ("12-mix.wav", "24-s1.wav"):
+        (tmp_path / bad).write_bytes(b"no recording")
     given: dict[str, Any] = {
         "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "n_workers": 2, "missing_audio": "zeros",
         "audio": {"mix": "mix", "stems": ["s1", "s2"]}, "targets": {}, "shuffle_min_size": 20,
