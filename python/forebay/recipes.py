@@ -14,7 +14,7 @@ Recipe(
 `{**recipes.ast(), "clip_seconds": 5.0}`. Where the original differs from what is here, the docstring says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -48,6 +48,7 @@ __all__ = [
 
 _Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Classes = str | Sequence[str] | int | None
+_Annotations = str | PathLike[str] | Sequence[tuple[str, float, float, str]] | Mapping[str, str]
 _Tokenizer = str | PathLike[str] | Tokenizer
 
 
@@ -401,7 +402,7 @@ def demucs(sources: Sequence[str] = ("drums", "bass", "other", "vocals")) -> Rec
 
 
 def pyannote(
-    annotations: _Files,
+    annotations: _Annotations,
     *,
     speakers: int = 3,
     regions: str | None = None,
@@ -410,12 +411,12 @@ def pyannote(
 ) -> Recipe:
     """Diarization as in pyannote's segmentation-3.0: clips of 10 s at 16 kHz, and who speaks in each of 589 frames.
 
-    `annotations` are RTTM files, or another table of `targets.Frames`. The target `speakers` is `[batch, 589,
-    speakers]`, those with the most talk time first: what `Powerset(speakers, 2).to_powerset` takes. `regions` is a
-    column with the annotated spans of a recording, from its UEM, and `annotated` one with their seconds: recordings are
-    drawn by the latter and clips within the former, as pyannote does (it leaves out spans shorter than a clip); without
-    them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which another recording
-    is added, with its speakers, 0 to 5 dB below, pyannote's `MixSpeakerDiarization`.
+    `annotations` is an RTTM file, a folder of them, or what else `targets.Frames` takes. The target `speakers` is
+    `[batch, 589, speakers]`, those with the most talk time first: what `Powerset(speakers, 2).to_powerset` takes.
+    `regions` is a column with the annotated spans of a recording, from its UEM, and `annotated` one with their seconds:
+    recordings are drawn by the latter and clips within the former, as pyannote does (it leaves out spans shorter than a
+    clip); without them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which
+    another recording is added, with its speakers, 0 to 5 dB below, pyannote's `MixSpeakerDiarization`.
 
     Source: pyannote/pyannote-audio on GitHub (tasks/segmentation/speaker_diarization.py, augmentation/mix.py); the
     configuration of pyannote/segmentation-3.0; A. Plaquet and H. Bredin, Powerset multi-class cross entropy loss for
@@ -441,7 +442,7 @@ _DESED = (
 """The classes of DESED."""
 
 
-def desed(annotations: _Files, *, classes: _Classes = _DESED) -> Recipe:
+def desed(annotations: _Annotations, *, classes: _Classes = _DESED) -> Recipe:
     """The baseline of DCASE task 4: 10 s at 16 kHz, 128 mel bands in decibels, events on a grid of 64 ms, mixtures.
 
     `annotations` is a table of `filename`, `onset`, `offset` and `event_label`. The target `strong` is `[batch, 156,

@@ -1,6 +1,7 @@
 """`Level`, `SwapChannels` and loudness in LUFS: beside pyloudnorm, numpy, and the waveforms of a row."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_a_partner_by_loudness(stems: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_levels_are_told(stems: Path) -> None:
-    for make, message in [
+    wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: Level(-300), "db is -300"),
         (lambda: Level((-15, -35)), "must be .low, high., as in"),
         (lambda: Level(-20, peak=0.0), "peak is 0.0, must be within 0.0001 to 10000"),
@@ -202,7 +203,8 @@ def test_wrong_levels_are_told(stems: Path) -> None:
         (lambda: apply([Level(-20, of="b")], np.ones(10, np.float32), RATE), "Level.of='b'.*leave of out"),
         (lambda: batch_of(stems, [Level(-20, of="c")]), r'Level\(of="c"\), must be a name of audio: \["a", "b"\]'),
         (lambda: batch_of(stems, [Level(-20, of="a")], audio=None), "audio= names no waveforms"),
-    ]:
+    ]
+    for make, message in wrong:
         with pytest.raises(ConfigError, match=message):
             make()
     with pytest.raises(TypeError, match="of is 3"):

@@ -169,7 +169,7 @@ def of_scenes(name: str, folder: Path) -> tuple[Path, recipes.Recipe, int | None
 @pytest.mark.parametrize("name", ["dns", "librimix", "demucs", "pyannote", "desed", "hubert"])
 def test_recipes_of_scenes(name: str, scenes: Path) -> None:
     table, recipe, batch_size = of_scenes(name, scenes)
-    sizes = {} if batch_size is None else {"batch_size": batch_size}
+    sizes: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
     again = eval(repr(recipe), {"Recipe": lambda **given: recipes.Recipe(given), **parts(), "PosixPath": Path})
     assert repr(again) == repr(recipe)
     with forebay.Loader.train(table, seed=2, n_workers=2, **sizes, **recipe) as loader:
