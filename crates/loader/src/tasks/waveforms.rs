@@ -59,9 +59,10 @@ impl WaveformReader {
             others: others.iter().map(other).collect(),
             recordings: recordings.clone(),
             columns: columns.clone(),
+            fills_missing: *fills_missing,
             // bounded: as many as are named.
             read: vec![Vec::new(); others.len()],
-            fills_missing: *fills_missing,
+            // bounded: likewise.
             is_present: vec![true; others.len() + 1],
             joined: Vec::new(),
         })
