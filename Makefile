@@ -115,6 +115,7 @@ test-torch:
 	$(OFFLINE) $(BIN)/python examples/finetune_waveform.py
 	$(OFFLINE) $(BIN)/python examples/train_ctc.py
 	$(OFFLINE) $(BIN)/python examples/train_enhancement.py
+	$(OFFLINE) $(BIN)/python examples/train_sed.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
 # Each file of tests in one of the processes.

@@ -34,6 +34,7 @@ from forebay.augment import (
     Filter,
     FrameRoll,
     Gain,
+    Level,
     Mix,
     Mixup,
     Noise,
@@ -57,6 +58,8 @@ CHEAP = [Gain(p=0.5), Polarity(), Roll(p=0.5), Clip(p=0.2), SpecAugment(), Frame
 STEPS: dict[str, list[Any]] = {
     "Gain": [Gain()],
     "Polarity": [Polarity(p=1.0)],
+    "Level": [Level(-20)],
+    "Level, LUFS": [Level(-20, measure="lufs")],
     "Roll": [Roll()],
     "Noise, white": [Noise()],
     "Noise, pink": [Noise(slope_db=-3.0)],

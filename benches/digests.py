@@ -366,6 +366,7 @@ def steps() -> dict[str, Any]:
 SPEECH: dict[str, Any] = {
     "dither": augment.Dither(), "drop freq": augment.DropFreq(), "gain by a factor": augment.Gain(factor=(0.125, 2)),
     "drop chunk": augment.DropChunk((0.5, 2), noise_factor=(0, 1)),
+    "level": augment.Level((-35, -15)), "loudness": augment.Level((-35, -15), measure="lufs", peak=0.9),
     "one of": augment.OneOf([augment.Gain(6), augment.Clip(-12)], weights=[1, 2], p=0.8),
 }  # fmt: skip
 ON_FRAMES = {"specaugment": augment.SpecAugment(3, 2, 0.3, 2), "frame roll": augment.FrameRoll(p=0.5)}

@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 GROUPS = {
     "What is read": (
-        "audio audio_column label_column targets columns outputs sampling n_samples exclude weights mixture_block stop"
+        "audio missing_audio audio_column label_column targets columns outputs sampling n_samples exclude weights "
+        "mixture_block stop"
     ),
     "Clips and features": (
         "sample_rate clip_seconds crop augment features n_mels n_fft hop_length n_frames dtype layout"

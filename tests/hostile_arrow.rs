@@ -76,7 +76,7 @@ fn read_rows<S: RecordingSource>(source: &Arc<S>) -> Option<ErrorKind> {
                 // A label beyond int64 ends the run; all other errors are the record's.
                 assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
                 // Some rows of the bases are null.
-                if error.kind != ErrorKind::Unreadable {
+                if !matches!(error.kind, ErrorKind::Null | ErrorKind::Unreadable) {
                     first.get_or_insert(error.kind);
                 }
             }

@@ -159,6 +159,7 @@ class _Overrides(TypedDict, total=False):
     layout: str
     n_frames: int | None
     audio: Mapping[str, str | Sequence[str]] | None
+    missing_audio: str
     audio_column: str | None
     label_column: str | None
     mmap: bool
@@ -468,6 +469,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         layout: str = "mel",
         n_frames: int | None = None,
         audio: Mapping[str, str | Sequence[str]] | None = None,
+        missing_audio: str = "error",
         audio_column: str | None = None,
         label_column: str | None = None,
         mmap: bool = False,
@@ -589,6 +591,7 @@ class AudioDataset:
         n_samples: int | None = None,
         sampling: _Rows | None = None,
         audio: Mapping[str, str | Sequence[str]] | None = None,
+        missing_audio: str = "error",
         audio_column: str | None = None,
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,

@@ -27,8 +27,9 @@ from forebay.features import _FrontEndPart, preset
 from forebay.manifest import Manifest
 
 __all__ = [
-    "Clip", "CutMix", "Dither", "DropChunk", "DropFreq", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise",
-    "OneOf", "Only", "Polarity", "Python", "Remix", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
+    "Clip", "CutMix", "Dither", "DropChunk", "DropFreq", "Filter", "FrameRoll", "Gain", "Level", "Mix", "Mixup",
+    "Noise", "OneOf", "Only", "Polarity", "Python", "Remix", "Reverb", "Roll", "SpecAugment", "Speed", "SwapChannels",
+    "apply",
 ]  # fmt: skip
 
 
@@ -120,8 +121,45 @@ class Gain(_StepPart):
 
 
 @part
+class Level(_StepPart):
+    """Sets the level of the clip to `db`, by one gain for all of its samples. A silent clip stays as it is.
+
+    `measure`, what the level is: `"rms"`, `"active"` or `"clip"`, the root mean square as in `Noise`, in decibels of
+    full scale: 0 is that of samples of 1 and -1, and a sine of full scale has -3; `"lufs"`, the gated loudness in
+    LUFS, with all channels alike. A clip of less than 400 ms, one block of the standard, counts as a block.
+
+    `of`: the field of `audio=` whose level is set. The other waveforms of the row get the same gain, so that a mixture
+    stays the sum of its parts; None: the level is that of all of them together. In an `Only` it is that of the field.
+    `peak`: where a sample would exceed this after the gain, the gain is less. None: samples may exceed 1.
+
+    Source: ITU-R BS.1770-5, annex 1, for `"lufs"`.
+    """
+
+    db: Range
+    _: KW_ONLY
+    measure: Literal["rms", "active", "clip", "lufs"] = "rms"
+    of: str | None = None
+    peak: float | None = None
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.of is not None and not isinstance(self.of, str):
+            raise wrong_type("of", "a name of audio, or None", self.of)
+        object.__setattr__(self, "peak", _as_float(self.peak))
+        super().__post_init__()
+
+
+@part
 class Polarity(_StepPart):
     """Inverts the sign of all samples."""
+
+    _: KW_ONLY
+    p: float = 0.5
+
+
+@part
+class SwapChannels(_StepPart):
+    """Exchanges left and right of waveforms of two channels; others stay as they are."""
 
     _: KW_ONLY
     p: float = 0.5
@@ -146,7 +184,8 @@ class Noise(_StepPart):
 
     `snr_db`: level of the clip above that of the noise, in decibels. `level`, how that of the clip is measured:
     `"rms"`, root mean square of the samples that are not padding; `"active"`, that of its blocks of 20 ms that are at
-    most 40 dB below the loudest; `"clip"`, that of all samples. A silent clip stays as it is. `slope_db`: decibels per
+    most 40 dB below the loudest; `"clip"`, that of all samples; `"lufs"`, its gated loudness (ITU-R BS.1770), and so is
+    that of the noise. A silent clip stays as it is. `slope_db`: decibels per
     octave by which the spectrum of the noise rises from 40 Hz to a tenth of the sample rate, less steeply elsewhere,
     -12 to 12: 0 is white, -3 pink, -6 brown. Channels get noise of their own.
     """
@@ -154,7 +193,7 @@ class Noise(_StepPart):
     snr_db: Range = (3.0, 30.0)
     _: KW_ONLY
     slope_db: Range = 0.0
-    level: Literal["rms", "active", "clip"] = "rms"
+    level: Literal["rms", "active", "clip", "lufs"] = "rms"
     p: float = 1.0
 
 
@@ -291,8 +330,9 @@ class Mix(_StepPart):
 
     One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
-    the partner's is the root mean square of what is added. Where either is silent, nothing is added. `weight`: the
-    partner has this weight, the clip the rest of 1. `beta`: the partner's weight is distributed as Beta(beta, beta).
+    the partner's is the root mean square of what is added. With `"lufs"` both are gated loudness. Where either is
+    silent, nothing is added. `weight`: the partner has this weight, the clip the rest of 1. `beta`: the partner's
+    weight is distributed as Beta(beta, beta).
 
     A partner's clip is a random one, with the channels that the loader reads. A shorter partner is repeated, from a
     random sample on, and padding of the clip is covered as well. A partner that cannot be decoded is logged, and
@@ -311,7 +351,7 @@ class Mix(_StepPart):
     near: int | None = 128
     same_class: str | None = None
     audio_column: str | None = None
-    level: Literal["rms", "active", "clip"] = "rms"
+    level: Literal["rms", "active", "clip", "lufs"] = "rms"
     targets: Literal["keep", "union", "sum", "mix"] = "keep"
     p: float = 1.0
 
@@ -620,6 +660,9 @@ def apply(
         raise ConfigError(
             "steps has an Only, which is about fields of audio=, and here is one waveform; give its steps"
         )
+    given_steps = steps if isinstance(steps, list) else []
+    if fields_of := [step.of for step in _each(given_steps) if isinstance(step, Level) and step.of is not None]:
+        raise ConfigError(f"steps has Level(of={fields_of[0]!r}), and here is one waveform; leave of out")
     on_features = [step for step in _each(steps if isinstance(steps, list) else []) if _is_on_features(step)]
     if on_features and getattr(features, "layout", None) is None:
         raise ConfigError(

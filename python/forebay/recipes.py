@@ -14,19 +14,37 @@ Recipe(
 `{**recipes.ast(), "clip_seconds": 5.0}`. Where the original differs from what is here, the docstring says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from forebay.augment import Dither, Gain, Mix, Noise, Roll, SpecAugment, Speed
+from forebay.augment import (
+    Dither,
+    Gain,
+    Level,
+    Mix,
+    Noise,
+    Only,
+    Polarity,
+    Remix,
+    Reverb,
+    Roll,
+    SpecAugment,
+    Speed,
+    SwapChannels,
+)
 from forebay.batching import Buckets
-from forebay.crops import Start, Whole
-from forebay.features import Decibel, LogMel, preset
-from forebay.sampling import Balanced, Where
-from forebay.targets import Characters, MultiHot, Text, Tokens
+from forebay.crops import Inside, Random, Start, Whole
+from forebay.features import Decibel, LogMel, MinMax, Waveform, preset
+from forebay.sampling import Balanced, Weighted, Where
+from forebay.targets import Characters, Frames, MultiHot, Text, Tokens
+from forebay.targets import Sequence as Codes
 from forebay.tokens import Tokenizer
 
-__all__ = ["Recipe", "ast", "birdclef", "birdset", "icefall", "librispeech", "nemo", "passt", "wav2vec2_ctc", "whisper"]
+__all__ = [
+    "Recipe", "ast", "birdclef", "birdset", "demucs", "desed", "dns", "hubert", "icefall", "librimix", "librispeech",
+    "nemo", "passt", "pyannote", "wav2vec2_ctc", "whisper",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:
@@ -35,6 +53,7 @@ def __dir__() -> list[str]:
 
 _Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Classes = str | Sequence[str] | int | None
+_Annotations = str | PathLike[str] | Sequence[tuple[str, float, float, str]] | Mapping[str, str]
 _Tokenizer = str | PathLike[str] | Tokenizer
 
 
@@ -301,5 +320,192 @@ def wav2vec2_ctc(
         features="wav2vec2",
         targets={"labels": Characters(text, vocabulary, pad=-100)},
         outputs=["attention_mask"],
+        augment=[],
+    )
+
+
+def dns(
+    noise: _Files,
+    audio: str = "path",
+    *,
+    rooms: _Files | None = None,
+    clip_seconds: float = 30.0,
+) -> Recipe:
+    """The DNS Challenge: noisy and clean speech at 16 kHz, -5 to 25 dB, at levels of -35 to -15 dBFS.
+
+    `audio` is the column of clean speech, `noise` are recordings of noise, `rooms` impulse responses, which both
+    fields are heard in. Batches have `noisy` and `clean`, whose difference is the noise. The challenge joins utterances
+    with 0.2 s of silence between them to 30 s; here a shorter one is repeated. Its ratios are of the parts of 100 ms in
+    which the noise is above -25 dBFS, and whole decibels; here of the loud parts of the speech to the noise. Where a
+    sample of either field would exceed 0.99, the gain is less, as there. It leaves out speech that is active for less
+    than 60 % of the time.
+
+    Source: microsoft/DNS-Challenge on GitHub (noisyspeech_synthesizer.cfg, noisyspeech_synthesizer_singleprocess.py and
+    audiolib.py); C. K. A. Reddy et al., The INTERSPEECH 2020 deep noise suppression challenge (2020).
+    """
+    reverb = [] if rooms is None else [Reverb(rooms)]
+    return Recipe(
+        audio={"noisy": audio, "clean": audio},
+        clip_seconds=clip_seconds,
+        crop=Random(pad="repeat"),
+        features=Waveform(sample_rate=16_000),
+        targets={},
+        augment=[
+            *reverb,
+            Only("noisy", [Mix(noise, snr_db=(-5.0, 25.0), level="active")]),
+            Level((-35.0, -15.0), of="noisy", peak=0.99),
+        ],
+    )
+
+
+def librimix(
+    n_sources: int = 2,
+    *,
+    sample_rate: int = 8000,
+    clip_seconds: float = 3.0,
+    length: str | None = "length",
+) -> Recipe:
+    """Conv-TasNet on LibriMix, as in asteroid: a mixture and its sources, clips of 3 s at 8 kHz.
+
+    For LibriMix's table of mixtures, with the columns `mixture_path`, `source_1_path`, ... and `length`, in samples.
+    Batches, of 6 in asteroid, have `mixture`, `[batch, samples]`, and `sources`, `[batch, n_sources, samples]`.
+    Mixtures shorter than a clip are left out, as in asteroid; `length=None` keeps them, padded with zeros. Nothing is
+    augmented. The paths of LibriMix's tables are absolute: give the loader their folder as `allow_paths=`.
+
+    Source: asteroid on GitHub (asteroid-team/asteroid, egs/librimix/ConvTasNet/local/conf.yml and
+    asteroid/data/librimix_dataset.py); J. Cosentino et al., LibriMix (2020).
+    """
+    sampling = {} if length is None else {"sampling": Where(length, minimum=round(clip_seconds * sample_rate))}
+    return Recipe(
+        audio={"mixture": "mixture_path", "sources": [f"source_{n}_path" for n in range(1, n_sources + 1)]},
+        clip_seconds=clip_seconds,
+        features=Waveform(sample_rate=sample_rate),
+        targets={},
+        **sampling,
+        augment=[],
+    )
+
+
+def demucs(sources: Sequence[str] = ("drums", "bass", "other", "vocals")) -> Recipe:
+    """Demucs on MUSDB: stereo stems of 10 s at 44.1 kHz, gains, signs, channels, and remixes within groups of 4.
+
+    `sources` are columns of recordings, and the fields of a batch, `[batch, 2, samples]` each; the model's input is
+    their sum. Each stem is scaled by 0.25 to 1.25, its sign and its channels are flipped every second time, and it is
+    then that of one of four songs, so `batch_size` is a multiple of 4; 64 in demucs.
+
+    demucs reads segments of 11 s at whole seconds, and moves each stem by up to 1 s within them; here a clip of 10 s is
+    at any sample, the same for the stems of a song. It normalises each track by the mean and deviation of its mixture,
+    and changes tempo and pitch of a fifth of them; neither is here.
+
+    Source: demucs on GitHub (facebookresearch/demucs, conf/config.yaml, demucs/solver.py and demucs/augment.py); A.
+    Defossez, Hybrid spectrogram and waveform source separation (2021).
+    """
+    each = [Only(name, [Polarity(), SwapChannels(), Gain(factor=(0.25, 1.25))]) for name in sources]
+    return Recipe(
+        audio={name: name for name in sources},
+        clip_seconds=10.0,
+        features=Waveform(sample_rate=44_100, channels="all", n_channels=2),
+        targets={},
+        augment=[*each, Remix(4)],
+    )
+
+
+def pyannote(
+    annotations: _Annotations,
+    *,
+    speakers: int = 3,
+    regions: str | None = None,
+    annotated: str | None = None,
+    overlap: float = 0.0,
+) -> Recipe:
+    """Diarization as in pyannote's segmentation-3.0: clips of 10 s at 16 kHz, and who speaks in each of 589 frames.
+
+    `annotations` is an RTTM file, a folder of them, or what else `targets.Frames` takes. The target `speakers` is
+    `[batch, 589, speakers]`, those with the most talk time first: what `Powerset(speakers, 2).to_powerset` takes.
+    `regions` is a column with the annotated spans of a recording, from its UEM, and `annotated` one with their seconds:
+    recordings are drawn by the latter and clips within the former, as pyannote does (it leaves out spans shorter than a
+    clip); without them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which
+    another recording is added, with its speakers, 0 to 5 dB below, pyannote's `MixSpeakerDiarization`.
+
+    Source: pyannote/pyannote-audio on GitHub (tasks/segmentation/speaker_diarization.py, augmentation/mix.py); the
+    configuration of pyannote/segmentation-3.0; A. Plaquet and H. Bredin, Powerset multi-class cross entropy loss for
+    neural speaker diarization (2023).
+    """
+    sampling = {} if annotated is None else {"sampling": Weighted(annotated)}
+    crop = {} if regions is None else {"crop": Inside(regions)}
+    mixed = [Mix(snr_db=(0.0, 5.0), targets="union", p=overlap)] if overlap else []
+    return Recipe(
+        clip_seconds=10.0,
+        **crop,
+        features=Waveform(sample_rate=16_000),
+        targets={"speakers": Frames(annotations, step=0.016875, duration=0.0619375, speakers=speakers)},
+        **sampling,
+        augment=mixed,
+    )
+
+
+_DESED = (
+    "Alarm_bell_ringing", "Blender", "Cat", "Dishes", "Dog", "Electric_shaver_toothbrush", "Frying", "Running_water",
+    "Speech", "Vacuum_cleaner",
+)  # fmt: skip
+"""The classes of DESED."""
+
+
+def desed(annotations: _Annotations, *, classes: _Classes = _DESED) -> Recipe:
+    """The baseline of DCASE task 4: 10 s at 16 kHz, 128 mel bands in decibels, events on a grid of 64 ms, mixtures.
+
+    `annotations` is a table of `filename`, `onset`, `offset` and `event_label`. The target `strong` is `[batch, 156,
+    classes]`, a frame for each 4 of the features, by which the model pools. Magnitudes are in decibels, at least -50,
+    and then between 0 and 1 in each clip.
+
+    The baseline has strongly and weakly labelled and unlabelled clips in a batch; this is the part with strong labels.
+    Half of its batches mix mel spectrograms by weights of Beta(2, 8), and labels with them; here half of the clips get
+    another recording at a weight of 0 to 0.4, of the same mean, with its labels in full.
+
+    Source: DCASE-REPO/DESED_task on GitHub (recipes/dcase2023_task4_baseline: confs/default.yaml,
+    local/sed_trainer.py; desed_task/data_augm.py and utils/encoder.py).
+    """
+    return Recipe(
+        clip_seconds=10.0,
+        features=LogMel(
+            sample_rate=16_000,
+            n_fft=2048,
+            hop_length=256,
+            n_mels=128,
+            f_min=0.0,
+            f_max=8000.0,
+            window="hamming",
+            power=1.0,
+            empty_bands="keep",
+            compression=Decibel(amin=10**-2.5),
+            normalization=MinMax(),
+        ),
+        targets={"strong": Frames(annotations, classes=classes, step=4 * 256 / 16_000)},
+        augment=[Mix(weight=(0.0, 0.4), targets="union", p=0.5)],
+    )
+
+
+def hubert(
+    units: str = "units",
+    *,
+    label_rate: float = 50.0,
+    max_duration: float = 87.5,
+) -> Recipe:
+    """Pretraining of HuBERT base: waveforms at 16 kHz, and the number of a cluster for each 20 ms.
+
+    `units` is a column of lists of whole numbers, `label_rate` of them per second: 100 for clusters of MFCC, the first
+    iteration, 50 for those of HuBERT's own features. Where a clip has none, they are -1. Utterances of less than 2 s
+    are left out, those above 15.625 s (250 000 samples) are cut at their end, and a batch has `max_duration` seconds,
+    of `valid_samples` each. fairseq cuts the utterances of a batch at random to the shortest of them, and long ones
+    too; here batches are of about the same length, and padded. Masks of the model's input are in the model.
+
+    Source: fairseq on GitHub (facebookresearch/fairseq, examples/hubert/config/pretrain/hubert_base_librispeech.yaml
+    and fairseq/data/audio/hubert_dataset.py); W.-N. Hsu et al., HuBERT (2021).
+    """
+    return Recipe(
+        crop=Whole(min_seconds=2.0, max_seconds=15.625, on_long="cut"),
+        batching=Buckets(max_duration),
+        features=Waveform(sample_rate=16_000),
+        targets={"units": Codes(units, rate=label_rate, pad=-1)},
         augment=[],
     )

@@ -103,6 +103,8 @@ impl PyStep {
         let (mut source, mut function) = (None, None);
         let kind = match kind {
             "Gain" => given.gain(DB)?,
+            "Level" => given.level(DB)?,
+            "SwapChannels" => Kind::SwapChannels,
             "Polarity" => Kind::Polarity,
             "Roll" => Kind::Roll {
                 shift: given.bounds("shift", SHARES)?,
@@ -111,7 +113,7 @@ impl PyStep {
             "Noise" => Kind::Noise {
                 snr_db: given.bounds("snr_db", DB)?,
                 slope_db: given.bounds("slope_db", [-12.0, 12.0])?,
-                loudness: given.loudness()?,
+                loudness: given.loudness("level")?,
             },
             "Dither" => Kind::Dither { amount: given.bounds("amount", [0.0, 1.0])? },
             "DropFreq" => Kind::DropFreq {
@@ -231,6 +233,12 @@ impl RecipeFields<'_> {
                     step.kind.name()
                 ));
             }
+            if let Kind::Level { of: Some(of), .. } = &step.kind {
+                self.problems.push(format!(
+                    "steps has a Level of {:?}, must be without of: here it sets the level of {field:?}",
+                    of.field
+                ));
+            }
             step.only = Some(Only { field: field.clone(), waveforms: 0..0, of: 1 });
         }
         Ok(steps)
@@ -325,13 +333,28 @@ impl RecipeFields<'_> {
         Ok(Background::Own { same_class: self.get("same_class")? })
     }
 
-    fn loudness(&mut self) -> PyResult<Loudness> {
-        Ok([Loudness::Rms, Loudness::Active, Loudness::Clip]
-            [self.one_of("level", &["rms", "active", "clip"])?])
+    fn loudness(&mut self, name: &str) -> PyResult<Loudness> {
+        Ok([Loudness::Rms, Loudness::Active, Loudness::Clip, Loudness::Lufs]
+            [self.one_of(name, &["rms", "active", "clip", "lufs"])?])
+    }
+
+    /// A `Level`.
+    fn level(&mut self, decibels: [f64; 2]) -> PyResult<Kind> {
+        let of: Option<String> = self.get("of")?;
+        let peak: Option<f64> = self.get("peak")?;
+        if let Some(peak) = peak.filter(|peak| !(1e-4..=1e4).contains(peak)) {
+            self.problems.push(format!("peak is {peak:?}, must be within 0.0001 to 10000, or None"));
+        }
+        Ok(Kind::Level {
+            db: self.bounds("db", decibels)?,
+            loudness: self.loudness("measure")?,
+            of: of.map(|field| Only { field, waveforms: 0..0, of: 1 }),
+            peak,
+        })
     }
 
     fn mixing(&mut self) -> PyResult<Mixing> {
-        let loudness = self.loudness()?;
+        let loudness = self.loudness("level")?;
         let is_given = |name: &str| self.value(name).map(|value| !value.is_none());
         let level = match [is_given("snr_db")?, is_given("weight")?, is_given("beta")?] {
             [true, false, false] => MixLevel::Snr { db: self.bounds("snr_db", [-200.0, 200.0])?, loudness },

@@ -112,7 +112,7 @@ impl _ParquetText {
             match reader.read(row, end - row + 1) {
                 Ok(record) => texts.push(record.payload.bytes),
                 Err(error) if error.kind == ErrorKind::Empty => texts.push(Bytes::new()),
-                Err(error) if error.kind == ErrorKind::Unreadable => {}
+                Err(error) if matches!(error.kind, ErrorKind::Null | ErrorKind::Unreadable) => {}
                 Err(error) => return Err(error),
             }
             if start.elapsed() > SLICE {

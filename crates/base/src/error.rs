@@ -29,8 +29,10 @@ pub enum ErrorKind {
     Schema,
     /// Bytes that a header declares are past the end of the shard.
     Truncated,
-    /// The record has no readable bytes: a null, or a path without a file.
+    /// The record has no readable bytes: a path without a file.
     Unreadable,
+    /// The record is a null, which is one of those without readable bytes to users.
+    Null,
     /// The recording's container or codec is not supported.
     Unsupported,
     /// The recording violates its own format.
@@ -72,6 +74,7 @@ impl ErrorKind {
             self,
             Truncated
                 | Unreadable
+                | Null
                 | Unsupported
                 | Corrupt
                 | Empty
@@ -112,7 +115,7 @@ impl ErrorKind {
             Format => "format",
             Schema => "schema",
             Truncated => "truncated",
-            Unreadable => "unreadable",
+            Unreadable | Null => "unreadable",
             Unsupported => "unsupported",
             Corrupt => "corrupt",
             Empty => "empty",

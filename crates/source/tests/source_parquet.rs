@@ -59,7 +59,7 @@ fn text_batch(documents: &[Option<Vec<u8>>]) -> RecordBatch {
 /// The expected result for a document.
 fn expected(document: Option<&[u8]>) -> Result<&[u8], ErrorKind> {
     match document {
-        None => Err(ErrorKind::Unreadable),
+        None => Err(ErrorKind::Null),
         Some([]) => Err(ErrorKind::Empty),
         Some(bytes) => std::str::from_utf8(bytes).map(|_| bytes).map_err(|_| ErrorKind::Corrupt),
     }

@@ -194,7 +194,8 @@ def steps(rng: Random, form: str, given: Keywords) -> list[Any]:
         augment.Gain((-6, 6), p=p), augment.Polarity(), augment.Roll(p=p), augment.Clip(p=p),
         augment.Noise((0, 20), slope_db=(-6, 6), p=p), augment.Filter("peak", (100, 3000), n=2, p=p),
         augment.Dither((1e-5, 1e-3), p=p), augment.DropFreq(p=p), augment.Gain(factor=(0.125, 2), p=p),
-        augment.DropChunk((1, 20), noise_factor=(0, 1), p=p),
+        augment.DropChunk((1, 20), noise_factor=(0, 1), p=p), augment.Level((-35, -15), p=p),
+        augment.Level((-33, -25), measure="lufs", p=p),
         augment.Mix(snr_db=(-3, 9), most=rng.choice([1, 2]), near=rng.choice([None, 6]), p=p),
     ]  # fmt: skip
     on_waveform.append(augment.OneOf(rng.sample(on_waveform, 3), weights=[1, 2, 3], p=p))

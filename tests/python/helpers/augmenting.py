@@ -20,6 +20,7 @@ NUMBERS = {
     "Gain": 1, "Polarity": 2, "Roll": 3, "Noise": 4, "Filter": 5, "Clip": 6, "Speed": 7, "SpecAugment": 8,
     "FrameRoll": 9, "Mix": 10, "Reverb": 11, "Mixup": 12, "CutMix": 13, "Python": 14,
     "Dither": 15, "DropFreq": 16, "DropChunk": 17, "OneOf": 18, "Remix": 19,
+    "Level": 20, "SwapChannels": 21,
 }  # fmt: skip
 """The classes by their numbers in hashes."""
 

@@ -146,6 +146,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "layout": Case("time"),
         "n_frames": Case(9),
         "audio": Case({"one": "audio", "two": ["audio", "audio"]}),
+        "missing_audio": Case("zeros", {"audio": {"one": "audio", "two": "audio"}}),
         "audio_column": Case("audio"),
         "label_column": Case("label"),
         "mmap": Case(value=True),

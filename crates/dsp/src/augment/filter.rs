@@ -45,7 +45,17 @@ impl Biquad {
                 [1.0 + alpha / amplitude, -2.0 * cos, 1.0 - alpha / amplitude],
             ),
         };
+        Self::from_parts(b, a)
+    }
+
+    /// Of a numerator and a denominator.
+    pub(super) fn from_parts(b: [f64; 3], a: [f64; 3]) -> Self {
         Self { b: b.map(|b| b / a[0]), a: [a[1] / a[0], a[2] / a[0]] }
+    }
+
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> ([f64; 3], [f64; 2]) {
+        (self.b, self.a)
     }
 }
 
@@ -75,17 +85,31 @@ pub(super) fn run_twice(filters: &[Biquad], samples: &mut [f32]) {
     rest.iter().for_each(|filter| cascade(&[*filter; 2], samples));
 }
 
+/// The sum of squares of what filters make of samples, from these states on.
+pub(super) fn power<const N: usize>(
+    filters: &[Biquad; N],
+    states: &mut [[f64; 2]; N],
+    samples: &[f32],
+) -> f64 {
+    samples.iter().map(|&sample| next(filters, states, sample)).map(|y| y * y).sum()
+}
+
 fn cascade<const N: usize>(filters: &[Biquad; N], samples: &mut [f32]) {
-    // Transposed direct form II.
     let mut states = [[0.0; 2]; N];
     for sample in samples {
-        let mut x = f64::from(*sample);
-        for (Biquad { b: [b0, b1, b2], a: [a1, a2] }, [one, two]) in filters.iter().zip(&mut states) {
-            let y = b0 * x + *one;
-            *one = b1 * x - a1 * y + *two;
-            *two = b2 * x - a2 * y;
-            x = y;
-        }
-        *sample = x as f32;
+        *sample = next(filters, &mut states, *sample) as f32;
     }
+}
+
+#[inline(always)]
+fn next<const N: usize>(filters: &[Biquad; N], states: &mut [[f64; 2]; N], sample: f32) -> f64 {
+    // Transposed direct form II.
+    let mut x = f64::from(sample);
+    for (Biquad { b: [b0, b1, b2], a: [a1, a2] }, [one, two]) in filters.iter().zip(states) {
+        let y = b0 * x + *one;
+        *one = b1 * x - a1 * y + *two;
+        *two = b2 * x - a2 * y;
+        x = y;
+    }
+    x
 }

@@ -3,7 +3,8 @@
 
 use std::f64::consts::PI;
 
-use super::{Bounds, Clips, Draws, Loudness, add, ratio, relative, rms, scale};
+use super::{Bounds, Clips, Draws, Loudness, add, loudness::loudness, ratio, relative, rms, scale};
+use crate::Result;
 
 /// How the level or the weight of a partner is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +13,8 @@ pub enum MixLevel {
     Snr {
         /// Decibels.
         db: Bounds,
-        /// How the clip's level is measured; the partner's is the root mean square of what is added.
+        /// How the clip's level is measured; the partner's is the root mean square of what is added, or its
+        /// loudness too.
         loudness: Loudness,
     },
     /// The partner has this weight, the clip the rest of 1.
@@ -85,23 +87,39 @@ impl MixLevel {
     }
 
     /// The clip's level, to which a signal-to-noise ratio relates.
-    pub fn of_clip(&self, clips: &Clips<'_>) -> f64 {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
+    pub fn of_clip(&self, clips: &Clips<'_>) -> Result<f64> {
         match self {
             Self::Snr { loudness, .. } => clips.level(*loudness),
-            Self::Weight(_) | Self::Beta(_) => 0.0,
+            Self::Weight(_) | Self::Beta(_) => Ok(0.0),
+        }
+    }
+
+    /// The level of a partner of the shape of clips.
+    fn of_partner(&self, partner: &[f32], clips: &Clips<'_>) -> Result<f64> {
+        match self {
+            Self::Snr { loudness: Loudness::Lufs, .. } => {
+                loudness(partner, clips.n, 0..clips.n, clips.sample_rate)
+            }
+            _ => Ok(rms(partner)),
         }
     }
 }
 
 impl Amount {
-    /// Mixes a partner of the same shape into clips whose level was `level`; false if nothing is added, since
-    /// one of them is silent.
-    pub fn mix(self, clips: &mut Clips<'_>, level: f64, partner: &[f32]) -> bool {
+    /// Mixes a partner of the same shape into clips whose level was `level`, as `by` measures it; false if
+    /// nothing is added, since one of them is silent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
+    pub fn mix(self, by: &MixLevel, clips: &mut Clips<'_>, level: f64, partner: &[f32]) -> Result<bool> {
         match self {
             Self::Snr(db) => {
-                let factor = relative(level, rms(partner), db);
+                let factor = relative(level, by.of_partner(partner, clips)?, db);
                 if factor == 0.0 {
-                    return false;
+                    return Ok(false);
                 }
                 add(clips.samples, partner, factor);
             }
@@ -111,7 +129,7 @@ impl Amount {
             }
         }
         clips.valid = 0..clips.n;
-        true
+        Ok(true)
     }
 
     /// The partner's weight in targets; 1/2 if it has none.

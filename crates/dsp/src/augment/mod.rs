@@ -14,6 +14,7 @@
 //! | `draws` | the numbers that a step draws |
 //! | `outcome` | what users may be told of a clip |
 //! | `filter`, `noise`, `mix`, `reverb` | steps on waveforms |
+//! | `loudness` | levels in LUFS |
 //! | `bands` | steps on features |
 //! | `pairs` | steps on pairs of examples |
 //! | `custom` | functions of the user |
@@ -24,6 +25,7 @@ mod custom;
 mod device;
 mod draws;
 mod filter;
+mod loudness;
 mod mix;
 mod noise;
 mod outcome;
@@ -61,6 +63,8 @@ pub enum Loudness {
     Active,
     /// That of all samples, padding too.
     Clip,
+    /// The gated loudness of the samples that are not padding, in LUFS (ITU-R BS.1770).
+    Lufs,
 }
 
 /// A recipe; immutable, shared by threads.
@@ -70,6 +74,8 @@ pub struct Augment {
     steps: Vec<(Step, u64, usize)>,
     /// The features of a frame of silence, if a step needs them.
     silence: Vec<f32>,
+    /// The waveforms of a row, if there are several.
+    waveforms: usize,
 }
 
 /// One thread's working memory; allocated by the first use.
@@ -107,7 +113,7 @@ impl Augment {
             readings += usize::from(step.kind.reading().is_some());
             (step, key, reading)
         });
-        Self { steps: keyed.collect(), silence: Vec::new() }
+        Self { steps: keyed.collect(), ..Self::default() }
     }
 
     /// Whether a step needs the features of silence.
@@ -197,16 +203,19 @@ impl Augment {
         })
     }
 
-    /// The same, whose steps for one field change its waveforms; `find` has these of a name, and how many a
-    /// row has.
+    /// The same for rows of several waveforms, whose steps for one field change its waveforms; `find` has
+    /// these of a name, and how many a row has.
     #[must_use]
-    pub fn over(mut self, find: impl Fn(&str) -> Option<(Range<usize>, usize)>) -> Self {
-        for only in self.steps.iter_mut().filter_map(|(step, ..)| step.only.as_mut()) {
-            if let Some((waveforms, of)) = find(&only.field) {
-                (only.waveforms, only.of) = (waveforms, of);
+    pub fn over(mut self, waveforms: usize, find: impl Fn(&str) -> Option<(Range<usize>, usize)>) -> Self {
+        for (step, ..) in &mut self.steps {
+            let of = if let Kind::Level { of, .. } = &mut step.kind { of.as_mut() } else { None };
+            for only in step.only.iter_mut().chain(of) {
+                if let Some((waveforms, of)) = find(&only.field) {
+                    (only.waveforms, only.of) = (waveforms, of);
+                }
             }
         }
-        self
+        Self { waveforms, ..self }
     }
 
     /// The number that the first step of a class drew for a clip with these random bits; NaN if it is not
@@ -219,6 +228,7 @@ impl Augment {
                 (Outcome::Gain, Kind::Scale { factor }) => 20.0 * libm::log10(draws.within(*factor)),
                 (Outcome::Roll, Kind::Roll { shift, .. })
                 | (Outcome::FrameRoll, Kind::FrameRoll { shift }) => draws.within(*shift),
+                (Outcome::Level, Kind::Level { db, .. }) => draws.within(*db),
                 (Outcome::NoiseSnr, Kind::Noise { snr_db, .. }) => draws.within(*snr_db),
                 (Outcome::NoiseSlope, Kind::Noise { snr_db, slope_db, .. }) => {
                     draws.within(*snr_db);
@@ -277,13 +287,13 @@ impl Augment {
     ) -> Result<()> {
         for (step, draws) in self.applied_steps(seed) {
             let Some(only) = &step.only else {
-                step.change(draws, clips, scratch, other)?;
+                step.change(draws, clips, self.waveforms, scratch, other)?;
                 continue;
             };
             let range = only.samples(clips.samples.len());
             // What is padding of the row stays so: the other waveforms have nothing there.
             let mut part = Clips { samples: &mut clips.samples[range], valid: clips.valid.clone(), ..*clips };
-            step.change(draws, &mut part, scratch, other)?;
+            step.change(draws, &mut part, only.waveforms.len(), scratch, other)?;
         }
         Ok(())
     }
@@ -334,15 +344,18 @@ impl Clips<'_> {
         self.samples.chunks_exact_mut(self.n.max(1))
     }
 
-    /// The level, as a root mean square over all channels.
-    pub fn level(&self, loudness: Loudness) -> f64 {
-        let part = match loudness {
-            Loudness::Clip => 0..self.n,
-            Loudness::Rms | Loudness::Active => self.valid.clone(),
-        };
-        let block = match loudness {
-            Loudness::Active => (self.sample_rate as usize / 50).max(1),
-            Loudness::Rms | Loudness::Clip => self.n.max(1),
+    /// The level, as a root mean square over all channels, or as the amplitude whose decibels are LUFS.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
+    pub fn level(&self, loudness: Loudness) -> Result<f64> {
+        let (part, block) = match loudness {
+            Loudness::Lufs => {
+                return loudness::loudness(self.samples, self.n, self.valid.clone(), self.sample_rate);
+            }
+            Loudness::Clip => (0..self.n, self.n.max(1)),
+            Loudness::Rms => (self.valid.clone(), self.n.max(1)),
+            Loudness::Active => (self.valid.clone(), (self.sample_rate as usize / 50).max(1)),
         };
         let channels = self.samples.chunks_exact(self.n.max(1));
         let blocks = channels.flat_map(|channel| channel[part.clone()].chunks(block));
@@ -350,11 +363,11 @@ impl Clips<'_> {
         const FLOOR: f64 = 1e-4; // of the squares: 40 dB
         let least = match loudness {
             Loudness::Active => FLOOR * blocks.clone().map(|(sum, n)| sum / n).fold(0.0, f64::max),
-            Loudness::Rms | Loudness::Clip => 0.0,
+            Loudness::Rms | Loudness::Clip | Loudness::Lufs => 0.0,
         };
         let heard = blocks.filter(|(sum, n)| sum / n >= least);
         let (sum, n) = heard.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
-        if n > 0.0 { (sum / n).sqrt() } else { 0.0 }
+        Ok(if n > 0.0 { (sum / n).sqrt() } else { 0.0 })
     }
 }
 

@@ -7,6 +7,8 @@ pub enum Outcome {
     Speed,
     /// Decibels by which a `Gain` changes the level.
     Gain,
+    /// Decibels of full scale, or LUFS, to which a `Level` sets the level.
+    Level,
     /// The share of the samples by which a `Roll` moves them.
     Roll,
     /// Decibels of a `Noise` below the clip.
@@ -31,9 +33,10 @@ pub enum Outcome {
 
 impl Outcome {
     /// All, with the name of the field, the class of the step, and what users read about it.
-    pub const ALL: [(Self, &str, &str, &str); 12] = [
+    pub const ALL: [(Self, &str, &str, &str); 13] = [
         (Self::Speed, "speed", "Speed", "how many times faster the recording is played"),
         (Self::Gain, "gain_db", "Gain", "change of the level, decibels"),
+        (Self::Level, "level_db", "Level", "level that is set, decibels of full scale or LUFS"),
         (Self::Roll, "roll_shift", "Roll", "shift of the samples, as a share of them"),
         (Self::NoiseSnr, "noise_snr_db", "Noise", "level of the clip above the noise, decibels"),
         (Self::NoiseSlope, "noise_slope_db", "Noise", "slope of the noise's spectrum, decibels per octave"),

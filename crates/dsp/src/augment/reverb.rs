@@ -49,7 +49,7 @@ impl Convolver {
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
     pub fn apply(&mut self, clips: &mut Clips<'_>, response: &[f32]) -> Result<()> {
         let (n, first) = (clips.n, clips.valid.start);
-        let level = clips.level(Loudness::Rms);
+        let level = clips.level(Loudness::Rms)?;
         let Some((begin, peak)) = loudest(response, n) else { return Ok(()) };
         if !(level > 0.0 && level.is_finite()) {
             return Ok(());
@@ -84,7 +84,8 @@ impl Convolver {
             channel[first..].copy_from_slice(&padded[..n - first]);
         }
         let valid = clips.valid.clone();
-        let reached = Clips { samples: made, n, valid, sample_rate: clips.sample_rate }.level(Loudness::Rms);
+        let reached =
+            Clips { samples: made, n, valid, sample_rate: clips.sample_rate }.level(Loudness::Rms)?;
         // The transforms multiply by their length; the level undoes it.
         let factor = (level / reached) as f32;
         if reached > 0.0 && factor.is_finite() && factor > 0.0 {

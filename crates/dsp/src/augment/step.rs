@@ -8,7 +8,7 @@ use super::{
     AugmentScratch, BandMasks, Bounds, Calling, Clips, Counts, Draws, Exchange, Loudness, MOST_PARTS, Mixing,
     Pairing, Shape, add,
     filter::{self, Biquad},
-    noise, peak, ratio, relative, roll, rolled, scale,
+    loudness, noise, peak, ratio, relative, roll, rolled, scale,
 };
 use crate::{Result, fallible_alloc, sums::rms};
 
@@ -25,6 +25,19 @@ pub enum Kind {
         /// Above 0.
         factor: Bounds,
     },
+    /// Sets the level, by one gain for all waveforms.
+    Level {
+        /// Decibels of full scale, or LUFS.
+        db: Bounds,
+        /// How the level is measured.
+        loudness: Loudness,
+        /// The field whose level it is, if a row has several waveforms; else that of all together.
+        of: Option<Only>,
+        /// No sample exceeds it after the gain, which is less then.
+        peak: Option<f64>,
+    },
+    /// Exchanges left and right of waveforms of two channels.
+    SwapChannels,
     /// Inverts the sign of all samples.
     Polarity,
     /// Moves the samples that are not padding.
@@ -116,6 +129,8 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Gain { .. } | Self::Scale { .. } => "Gain",
+            Self::Level { .. } => "Level",
+            Self::SwapChannels => "SwapChannels",
             Self::Polarity => "Polarity",
             Self::Roll { .. } => "Roll",
             Self::Noise { .. } => "Noise",
@@ -158,6 +173,8 @@ impl Kind {
             Self::DropChunk { .. } => 17,
             // 18: `Choice::CLASS`.
             Self::Remix { .. } => 19,
+            Self::Level { .. } => 20,
+            Self::SwapChannels => 21,
         }
     }
 
@@ -274,11 +291,12 @@ impl Step {
         draws.unit() < self.p && self.choice.is_none_or(|choice| choice.is_taken(seed))
     }
 
-    /// Changes waveforms by these draws; `other` as in [`Augment::waveforms`].
+    /// Changes waveforms by these draws, so many of a row; `other` as in [`Augment::waveforms`].
     pub(super) fn change(
         &self,
         mut draws: Draws,
         clips: &mut Clips<'_>,
+        waveforms: usize,
         scratch: &mut AugmentScratch,
         other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -287,6 +305,27 @@ impl Step {
         match kind {
             Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
             Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
+            Kind::Level { db, loudness, of, peak: most } => {
+                let range = of.as_ref().map_or(0..clips.samples.len(), |of| of.samples(clips.samples.len()));
+                let part = Clips { samples: &mut clips.samples[range], valid: clips.valid.clone(), ..*clips };
+                let factor = (ratio(draws.within(*db)) / part.level(*loudness)?) as f32;
+                if factor.is_finite() {
+                    scale(clips.samples, factor);
+                    let reached = peak(clips.samples);
+                    if let Some(most) = most.filter(|most| reached > *most) {
+                        scale(clips.samples, (most / reached) as f32);
+                    }
+                }
+            }
+            Kind::SwapChannels => {
+                let n = clips.n.max(1);
+                if clips.samples.len() == 2 * n * waveforms.max(1) {
+                    for both in clips.samples.chunks_exact_mut(2 * n) {
+                        let (left, right) = both.split_at_mut(n);
+                        left.swap_with_slice(right);
+                    }
+                }
+            }
             Kind::Polarity => scale(clips.samples, -1.0),
             Kind::Roll { shift, wraps } => {
                 let (valid, mut again) = (clips.valid.clone(), draws);
@@ -301,15 +340,24 @@ impl Step {
             }
             Kind::Noise { snr_db, slope_db, loudness } => {
                 let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
-                let level = clips.level(*loudness);
+                let level = clips.level(*loudness)?;
                 if level == 0.0 {
                     return Ok(());
                 }
                 fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
+                // The loudness of channels adds up; a root mean square is that of each.
+                let is_loudness = *loudness == Loudness::Lufs;
+                let n_channels = clips.samples.len() / clips.n.max(1);
+                let level = if is_loudness { level / (n_channels as f64).sqrt() } else { level };
+                let (n, sample_rate) = (clips.n, clips.sample_rate);
                 for channel in clips.channels() {
                     noise::gaussian(draws.bits(), &mut scratch.noise);
                     noise::coloured(slope, rate, &mut scratch.noise);
-                    add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
+                    let added = match is_loudness {
+                        true => loudness::loudness(&scratch.noise, n, 0..n, sample_rate)?,
+                        false => rms(&scratch.noise),
+                    };
+                    add(channel, &scratch.noise, relative(level, added, snr));
                 }
                 clips.valid = 0..clips.n;
             }
@@ -333,7 +381,7 @@ impl Step {
             }
             Kind::DropChunk { length_ms, n, noise_factor } => {
                 let valid = clips.valid.clone();
-                let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms) } else { 0.0 };
+                let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms)? } else { 0.0 };
                 for _ in 0..draws.whole(*n) {
                     let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
                     let len = len.min(valid.len());

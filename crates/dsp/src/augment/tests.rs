@@ -474,7 +474,7 @@ fn a_step_changes_one_field_alone() {
         let mut samples = [1.0_f32; 8];
         let mut clips = Clips { samples: &mut samples, n: 2, valid: 0..2, sample_rate: 8000 };
         Augment::new(vec![gain(Some(only.clone()))])
-            .over(places)
+            .over(4, places)
             .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
             .unwrap();
         assert_eq!(samples[2..6], [alone[0]; 4]);
@@ -516,6 +516,7 @@ proptest! {
         samples in prop::collection::vec(-2.0_f32..2.0, 0..200), seed: u64, low in -1.0_f64..1.0, wraps: bool,
     ) {
         let mut changed = samples.clone();
+        let loudness = [Loudness::Rms, Loudness::Active, Loudness::Clip, Loudness::Lufs][seed as usize % 4];
         run(
             vec![
                 step(Kind::Roll { shift: bounds(low, 1.0), wraps }),
@@ -534,6 +535,8 @@ proptest! {
                     length_ms: bounds(0.0, 60_000.0), n: Counts { low: 0, high: 64 },
                     noise_factor: bounds(0.0, 100.0),
                 }),
+                step(Kind::Level { db: bounds(-60.0, 0.0), loudness, of: None, peak: wraps.then_some(0.5) }),
+                step(Kind::SwapChannels),
                 step(Kind::Scale { factor: bounds(1e-10, 100.0) }),
                 step(Kind::Clip { db: bounds(-60.0, 0.0) }),
             ],

@@ -331,7 +331,9 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     let spans = crop.and_then(CropConfig::spans);
     let spans =
         spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &source_columns)).transpose()?;
+    let mask = config.audio.as_ref().filter(|_| config.missing_audio == "zeros");
     Outputs::new(OutputInputs {
+        mask: mask.map(Waveforms::n_waveforms),
         spans,
         views: crop.and_then(CropConfig::views),
         lengths: crop.and_then(CropConfig::whole).map(|_| match &config.features {

@@ -77,6 +77,12 @@ macro_rules! access_parameters {
         /// has an axis for them after that of the batch. All are cut at the same samples; the first one named
         /// decides where. A row has these fields instead of `spectrogram` or `waveform`. None: one recording.
         audio: Waveforms = None, free, elsewhere(stems, audio_columns, waveforms);
+        /// What becomes of a row without one of the recordings in `audio`, where its column is null:
+        /// `"error"` raises `DecodeError`; `"zeros"`, zeros are in its place, and the field `audio_mask`,
+        /// uint8 `[batch, recordings]`, is 0 there and 1 elsewhere, in the order of `audio`. The first
+        /// recording named must be there.
+        missing_audio: Text = "error", free, one_of("error", "zeros"),
+            elsewhere(missing_stems, fill_missing);
         /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
         /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, free, elsewhere(audio_key, audio_field);
@@ -138,6 +144,7 @@ impl AccessConfig {
             n_samples: self.n_samples,
             sampling: self.sampling.clone(),
             audio: self.audio.clone(),
+            missing_audio: self.missing_audio.clone(),
             audio_column: self.audio_column.clone(),
             label_column: self.label_column.clone(),
             max_record_bytes: self.max_record_bytes,

@@ -180,6 +180,12 @@ macro_rules! loader_parameters {
         /// decides where. A batch has these fields instead of `spectrogram` or `waveform`. None: one
         /// recording.
         audio: Waveforms = None, state(audio), elsewhere(stems, audio_columns, waveforms);
+        /// What becomes of a row without one of the recordings in `audio`, where its column is null:
+        /// `"error"`, it is a bad record (`unreadable`); `"zeros"`, zeros are in its place, and the field
+        /// `audio_mask`, uint8 `[batch, recordings]`, is 0 there and 1 elsewhere, in the order of `audio`.
+        /// The first recording named, which decides where clips are, must be there.
+        missing_audio: Text = "error", state(missing_audio), one_of("error", "zeros"),
+            elsewhere(missing_stems, fill_missing);
         /// Name of the column of recordings, or of their paths; of samples whose rate no column has, with the
         /// rate: `"samples@16000"`. None: the schema's Audio feature, else `audio`; in a table `path`,
         /// `file_name`, `audio` or the like.

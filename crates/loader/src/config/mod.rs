@@ -250,7 +250,8 @@ impl LoaderConfig {
             problems.push("augment has Remix twice; give one, with a larger group".to_owned());
         }
         let audio = self.audio.as_ref();
-        let augment = augment.clone().over(|field| audio.and_then(|audio| audio.place(field)));
+        let n_waveforms = audio.map_or(1, Waveforms::n_waveforms);
+        let augment = augment.clone().over(n_waveforms, |field| audio.and_then(|audio| audio.place(field)));
         if !augment.needs_silence() || features.is_waveform() {
             return Ok(augment);
         }
@@ -281,6 +282,14 @@ impl LoaderConfig {
             (Some(audio), Some(only), _) if audio.place(&only.field).is_none() => {
                 let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
                 Some(format!("augment has Only({:?}, ...), must be a name of audio: {names:?}", only.field))
+            }
+            (None, _, Kind::Level { of: Some(of), .. }) => Some(format!(
+                "augment has Level(of={:?}), and audio= names no waveforms; give audio, or leave of out",
+                of.field
+            )),
+            (Some(audio), _, Kind::Level { of: Some(of), .. }) if audio.place(&of.field).is_none() => {
+                let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
+                Some(format!("augment has Level(of={:?}), must be a name of audio: {names:?}", of.field))
             }
             (Some(audio), None, Kind::Mix(_) | Kind::Noise { .. }) => {
                 let first = audio.fields.first().map_or("", |field| &field.name);
@@ -526,6 +535,12 @@ impl LoaderConfig {
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
+        if self.audio.is_none() && self.missing_audio == "zeros" {
+            problems.push(
+                "missing_audio is \"zeros\", which is about the recordings in audio, and audio names none; give audio"
+                    .to_owned(),
+            );
+        }
         if let Some(audio) = &self.audio {
             problems.extend(audio.problems());
             if self.audio_column.is_some() {
@@ -586,7 +601,7 @@ impl LoaderConfig {
             crop,
             augment,
             mix_sources,
-            waveforms: self.audio.as_ref().map(Waveforms::plan),
+            waveforms: self.audio.as_ref().map(|audio| audio.plan(self.missing_audio == "zeros")),
             features,
             max_decoded_seconds,
             damage,

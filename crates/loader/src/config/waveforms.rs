@@ -36,6 +36,11 @@ impl Waveforms {
         columns
     }
 
+    /// The waveforms of a row.
+    pub fn n_waveforms(&self) -> usize {
+        self.fields.iter().map(|field| field.columns.len()).sum()
+    }
+
     /// Which of a row's waveforms are those of a field, and how many a row has.
     pub fn place(&self, name: &str) -> Option<(Range<usize>, usize)> {
         let n = |fields: &[WaveformField]| fields.iter().map(|field| field.columns.len()).sum::<usize>();
@@ -43,8 +48,8 @@ impl Waveforms {
         Some((n(&self.fields[..at])..n(&self.fields[..=at]), n(&self.fields)))
     }
 
-    /// The plan of them, before the files are open.
-    pub fn plan(&self) -> WaveformPlan {
+    /// The plan of them, before the files are open; `fills_missing`: with zeros for nulls.
+    pub fn plan(&self, fills_missing: bool) -> WaveformPlan {
         let columns = self.columns();
         let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
         let recordings = self.fields.iter().flat_map(|field| &field.columns).map(number).collect();
@@ -53,7 +58,8 @@ impl Waveforms {
             stacked: field.is_stacked.then_some(field.columns.len()),
         };
         let fields = self.fields.iter().map(field).collect();
-        WaveformPlan::new(fields, recordings, columns.into_iter().map(str::to_owned).collect())
+        let columns = columns.into_iter().map(str::to_owned).collect();
+        WaveformPlan::new(fields, recordings, columns).filling_missing(fills_missing)
     }
 
     /// What is wrong with them.
@@ -70,7 +76,7 @@ impl Waveforms {
                 problems.push("audio has an empty name, must have names of fields and of columns".to_owned());
             }
         }
-        let n: usize = self.fields.iter().map(|field| field.columns.len()).sum();
+        let n = self.n_waveforms();
         if n > MOST_WAVEFORMS {
             problems.push(format!("audio has {n} recordings of a row, must have at most {MOST_WAVEFORMS}"));
         }

@@ -448,6 +448,10 @@ impl ClipMaker {
                 OutputField::ValidFrames => {
                     of_clips(&|made| Value::Int(plan.valid_frames(&made.crop) as i64))
                 }
+                OutputField::AudioMask => {
+                    let present = self.waveforms.iter().flat_map(WaveformReader::present);
+                    Value::List(present.map(|present| Value::Int(present.into())).collect())
+                }
                 OutputField::Mask if plan.features.is_waveform() => {
                     Value::Int(plan.valid_samples(&made[0].crop) as i64)
                 }

@@ -126,14 +126,14 @@ impl Mixer {
     fn mix(&mut self, mixing: &Mixing, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
         let (step, reading) = (draws.number(), draws.reading());
         let Some(maker) = self.makers.get_mut(reading) else { return Ok(()) };
-        let level = mixing.level.of_clip(clips);
+        let level = mixing.level.of_clip(clips)?;
         let n = 1 + below(draws.bits(), mixing.most as u64);
         for _ in 0..n {
             let amount = mixing.level.draw(draws);
             let Some((at, clip, mut values)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else {
                 continue;
             };
-            if !amount.mix(clips, level, &maker.partner) {
+            if !amount.mix(&mixing.level, clips, level, &maker.partner)? {
                 continue;
             }
             let targets = mixing.targets;

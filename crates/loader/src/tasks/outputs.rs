@@ -104,6 +104,8 @@ pub(super) enum OutputField {
     ValidFrames,
     /// As many ones as the features have valid places, samples or frames.
     Mask,
+    /// Ones for the waveforms whose recordings the row has.
+    AudioMask,
     /// The number of the bucket.
     Bucket(Arc<Buckets>),
     /// The number of the shard; has the first row of each shard, then the number of all rows.
@@ -180,6 +182,8 @@ pub struct OutputInputs<'a> {
     pub lengths: Option<&'static str>,
     /// The names of the fields of features.
     pub taken: &'a [&'a str],
+    /// The number of the waveforms of a row, if a field tells which of them it has.
+    pub mask: Option<usize>,
 }
 
 impl Outputs {
@@ -202,6 +206,7 @@ impl Outputs {
             pairs,
             lengths,
             taken,
+            mask,
         } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
@@ -240,6 +245,9 @@ impl Outputs {
         }
         fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
         fields.push((OutputField::Index, number("index")));
+        let mask =
+            mask.map(|n| (OutputField::AudioMask, Field::stacked("audio_mask", DataType::Uint8, [n as u64])));
+        fields.extend(mask);
         if pairs {
             fields.push((OutputField::MixupIndex, number("mixup_index")));
             fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
@@ -393,8 +401,10 @@ impl Outputs {
         let pool = SharedPool::new(self.fields(plan));
         let pairs = plan.augment.pairs_examples().then(|| RowMixing::Pairs(Arc::new(self.pairs(plan))));
         let groups = plan.augment.remixes().map(|_| {
-            let parts = plan.feature_fields().map(|(_, stacked)| stacked.unwrap_or(1)).collect();
-            RowMixing::Groups(Arc::new(RemixedGroups { augment: plan.augment.clone(), parts }))
+            let parts: Vec<_> = plan.feature_fields().map(|(_, stacked)| stacked.unwrap_or(1)).collect();
+            let mask = self.fields.iter().position(|(output, _)| matches!(output, OutputField::AudioMask));
+            let mask = mask.map(|at| parts.len() + at);
+            RowMixing::Groups(Arc::new(RemixedGroups { augment: plan.augment.clone(), parts, mask }))
         });
         let mixing = pairs.or(groups);
         let others = self.fields.into_iter().map(|(output, _)| output);

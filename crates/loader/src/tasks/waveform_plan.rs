@@ -25,6 +25,8 @@ impl PlannedField {
 #[derive(Debug, Clone)]
 pub struct WaveformPlan {
     pub fields: Vec<PlannedField>,
+    /// Whether zeros stand for recordings besides the first that are null; else the row is bad.
+    pub(super) fills_missing: bool,
     /// The number of the recording, among those that are read, of each waveform in the order of the fields.
     pub(super) recordings: Vec<usize>,
     /// Columns of the recordings that are read.
@@ -54,7 +56,13 @@ impl WaveformPlan {
     /// Of these columns, before the files are open; `recordings` has the number of the column of each
     /// waveform.
     pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, columns: Vec<String>) -> Self {
-        Self { fields, recordings, columns, others: Vec::new() }
+        Self { fields, fills_missing: false, recordings, columns, others: Vec::new() }
+    }
+
+    /// The same, with zeros for nulls or not.
+    #[must_use]
+    pub fn filling_missing(self, fills_missing: bool) -> Self {
+        Self { fills_missing, ..self }
     }
 
     /// The same with the recordings of the columns besides the first, in their order.

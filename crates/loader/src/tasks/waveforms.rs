@@ -14,7 +14,7 @@ use super::{
     pool::ReadPartner,
     waveform_plan::{OtherRecordings, WaveformPlan},
 };
-use crate::{Error, Result, fallible_alloc, source::Record};
+use crate::{Error, ErrorKind, Result, fallible_alloc, source::Record};
 
 /// Reads the waveforms of rows, for one worker.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub struct WaveformReader {
     columns: Vec<String>,
     /// The clip of each of the others.
     read: Vec<Vec<f32>>,
+    /// Whether zeros stand for nulls.
+    fills_missing: bool,
+    /// Of each recording, whether the row has it.
+    is_present: Vec<bool>,
     /// All waveforms of the row, one after the other.
     joined: Vec<f32>,
 }
@@ -44,7 +48,8 @@ impl fmt::Debug for Other {
 impl WaveformReader {
     /// For the places of these clips; `None` if a row has one recording.
     pub fn new(planner: &ClipPlanner) -> Option<Self> {
-        let WaveformPlan { recordings, columns, others, .. } = planner.plan().waveforms.as_ref()?;
+        let WaveformPlan { recordings, columns, others, fills_missing, .. } =
+            planner.plan().waveforms.as_ref()?;
         let other = |OtherRecordings(pool): &OtherRecordings| Other {
             reader: pool.reader(),
             decoder: ClipDecoder::default(),
@@ -54,8 +59,11 @@ impl WaveformReader {
             others: others.iter().map(other).collect(),
             recordings: recordings.clone(),
             columns: columns.clone(),
+            fills_missing: *fills_missing,
             // bounded: as many as are named.
             read: vec![Vec::new(); others.len()],
+            // bounded: likewise.
+            is_present: vec![true; others.len() + 1],
             joined: Vec::new(),
         })
     }
@@ -71,9 +79,16 @@ impl WaveformReader {
             ..error
         };
         let others = self.others.iter_mut().zip(&mut self.read).zip(self.columns.iter().skip(1));
-        for ((other, out), column) in others {
+        for (((other, out), column), present) in others.zip(self.is_present.iter_mut().skip(1)) {
             fallible_alloc::resize(out, first.len(), 0.0)?;
-            other.read(record, place, out, n).map_err(|error| named(column, error))?;
+            let is_present = match other.read(record, place, out, n) {
+                Err(error) if self.fills_missing && error.kind == ErrorKind::Null => {
+                    out.fill(0.0);
+                    false
+                }
+                read => read.map(|()| true).map_err(|error| named(column, error))?,
+            };
+            *present = is_present;
         }
         fallible_alloc::resize(&mut self.joined, first.len() * self.recordings.len(), 0.0)?;
         let places = self.joined.chunks_exact_mut(first.len().max(1));
@@ -81,6 +96,11 @@ impl WaveformReader {
             out.copy_from_slice(number.checked_sub(1).map_or(first, |number| &self.read[number]));
         }
         Ok(&self.joined)
+    }
+
+    /// Whether the last row has the recording of each waveform.
+    pub fn present(&self) -> impl Iterator<Item = bool> {
+        self.recordings.iter().map(|&number| self.is_present.get(number).is_none_or(|present| *present))
     }
 }
 

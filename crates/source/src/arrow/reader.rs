@@ -252,7 +252,7 @@ impl ArrowReader {
                 }
             }
             None if self.source.is_text => {
-                return Err(Error::new(ErrorKind::Unreadable, "the text is null"));
+                return Err(Error::new(ErrorKind::Null, "the text is null"));
             }
             None => {
                 is_list = false;
@@ -406,7 +406,7 @@ impl ArrowReader {
     /// Reads the file at the row's path.
     fn read_other_file(&mut self, shard: usize, row: u64) -> Result<Bytes> {
         let Some(name) = self.first_path(shard, row)? else {
-            return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
+            return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
         };
         let ArrowSource { storage, blocks, shards, max_record_bytes, path_policy, .. } = &*self.source;
         path_policy.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.permits)

@@ -213,7 +213,7 @@ fn find<'a>(
     row: u64,
 ) -> Result<RecordingFile<'a>> {
     let Some(name) = table.name(row) else {
-        return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
+        return Err(Error::new(ErrorKind::Null, "the row has no path"));
     };
     let name = path_of(name);
     let SharedFiles { files, counts, .. } = &source.opened;

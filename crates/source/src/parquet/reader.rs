@@ -200,9 +200,9 @@ impl ParquetReader {
                 }
                 covered(copy.into(), permit)
             }
-            (None, _) if is_text => return Err(Error::new(ErrorKind::Unreadable, "the text is null")),
+            (None, _) if is_text => return Err(Error::new(ErrorKind::Null, "the text is null")),
             (None, None) => {
-                return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
+                return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
                 let ParquetSource { storage, blocks, shards, path_policy, .. } = &*self.source;

@@ -150,7 +150,10 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
         ((Some(bytes), ..), Err(error)) if bytes.is_empty() => {
             assert_eq!(error.kind, ErrorKind::Empty, "row {at}")
         }
-        ((None, ..), Err(error)) => assert_eq!(error.kind, ErrorKind::Unreadable, "row {at}"),
+        ((None, path, _), Err(error)) => {
+            let expected = if path.is_none() { ErrorKind::Null } else { ErrorKind::Unreadable };
+            assert_eq!(error.kind, expected, "row {at}");
+        }
         (row, read) => panic!("row {at}: expected {row:?}, read {read:?}"),
     }
 }

@@ -188,6 +188,11 @@ impl ClipIdentity<'_> {
         Some(json!({"fields": fields, "others": others}))
     }
 
+    /// As before there was a choice, unless it is another.
+    fn missing_audio(&self) -> Option<Value> {
+        (self.config.missing_audio != "error").then(|| self.config.missing_audio[..].into())
+    }
+
     fn crop(&self) -> Option<Value> {
         self.config.crop.as_ref().map(|object| object.description.clone())
     }
