@@ -15,7 +15,7 @@
 //! for (row, text) in ["hi!", "h", "hi"].into_iter().enumerate() {
 //!     let mut ids = vec![300];
 //!     tokenizer.encode_ordinary(text, &mut ids)?;
-//!     packer.push(Document { ids, row: row as u64, start: 1 });
+//!     packer.push(Document { ids, row: row as u64, start: 1, ..Document::default() });
 //! }
 //! // A row of 5: the longest document that fits, then the longest that fits into what is left.
 //! let mut tokens = Vec::new();
@@ -53,6 +53,6 @@ use forebay_base::{
 };
 
 pub use characters::{Characters, CharactersOptions};
-pub use pack::{CropRule, Document, LongRule, Packer, Piece};
+pub use pack::{CropRule, Document, LongRule, MASKED, Packer, Piece};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
 pub use transcript::{Segment, SpecialToken, TranscriptFormat, TranscriptOptions};
