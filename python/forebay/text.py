@@ -5,6 +5,8 @@
 Documents(path='web/*.jsonl.zst', column='content')
 >>> text.Ids("tokenised/")
 Ids(path='tokenised/')
+>>> text.Chat("sft.jsonl", template="chatml")
+Chat(path='sft.jsonl', template='chatml')
 
 Objects are frozen dataclasses; each checks its parameters when it is made.
 """
