@@ -150,11 +150,11 @@ impl ChatTemplate {
         let mut steps = ALL_STEPS;
         let text = self.text(messages, tools.as_ref(), false, &mut steps)?;
         let rendered = match (train_on, self.is_marked) {
-            (TrainOn::All, false) => RenderedChat { parts: vec![0..text.len()], text },
+            (TrainOn::All, false) => RenderedChat { parts: Vec::from([0..text.len()]), text },
             (_, true) => {
                 let mut rendered = unmarked(&text);
                 match train_on {
-                    TrainOn::All => rendered.parts = vec![0..rendered.text.len()],
+                    TrainOn::All => rendered.parts = Vec::from([0..rendered.text.len()]),
                     TrainOn::Last => drop(rendered.parts.drain(..rendered.parts.len().saturating_sub(1))),
                     TrainOn::Assistant => {}
                 }
