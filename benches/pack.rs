@@ -41,7 +41,7 @@ impl Corpus {
         for _ in 0..UNIT {
             let mut ids = packer.spare().unwrap_or_default();
             ids.extend_from_slice(&self.documents[self.next]);
-            packer.push(Document { ids, row: self.next as u64, start: 1 });
+            packer.push(Document { ids, row: self.next as u64, start: 1, ..Document::default() });
             self.next = (self.next + 1) % self.documents.len();
         }
     }

@@ -33,4 +33,4 @@ pub use forebay_loader::{
     LoaderConfig, access, batch, compose, config, decode, memory, report, sampling, state, targets, tasks,
 };
 pub use forebay_source as source;
-pub use forebay_text::pack;
+pub use forebay_text::{chat, pack};

@@ -727,6 +727,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,
         eos_id: int | None = None,
+        loss_across: bool = True,
         prefetch_batches: int | Literal["auto"] = 3,
         raw_channel_size: int = 256,
         cpu_budget: int | None = None,

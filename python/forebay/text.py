@@ -5,6 +5,8 @@
 Documents(path='web/*.jsonl.zst', column='content')
 >>> text.Ids("tokenised/")
 Ids(path='tokenised/')
+>>> text.Chat("sft.jsonl", template="chatml")
+Chat(path='sft.jsonl', template='chatml')
 
 Objects are frozen dataclasses; each checks its parameters when it is made.
 """
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forebay._core import _TextRows
 from forebay._part import _Part, part
 
-__all__ = ["Documents", "Ids"]
+__all__ = ["Chat", "Documents", "Ids"]
 
 
 def __dir__() -> list[str]:
@@ -66,7 +68,45 @@ class Ids(_TextPart):
 
     Each list gets the loader's BOS and EOS, unless it begins and ends with them; `bos_id=` or a tokenizer says which
     they are. Ids are 0 to 2^31 - 1; a list with another number, or a null, is a bad row.
+
+    `labels`: in Parquet, the column of lists that are equal to the ids where a token is trained on, and -100 where
+    it is not. The target of a token that is not trained on is -100. `weights`: the column of lists of numbers from 0
+    on, the weights of tokens in the loss; batches then have a field `weights`, float32 `[batch, seq_len]`, of the
+    targets, 0 where the target is -100. Both are lists as long as those of the ids; nothing is shifted. A row with
+    lists of different lengths, another label, or a weight below 0 or not finite is a bad row. A BOS that the loader
+    adds is not trained on (its weight is 0), an EOS as the token before it.
     """
 
     path: _Files
     column: str = "input_ids"
+    labels: str | None = None
+    weights: str | None = None
+
+
+@part
+class Chat(_TextPart):
+    """Conversations, one in each row, made to texts by a chat template; only answers are trained on.
+
+    `path`: a file, a folder, a pattern or a list of these, of one format: JSON lines (`.jsonl`, also `.gz` or `.zst`)
+    with the messages in the field `column`, as a list of objects with `role` and `content` or as a text of JSON; or
+    Parquet or Arrow with a column of such texts. `tools`: the column of the tools that a conversation may use, a list
+    or a text of JSON.
+
+    `template`: `"tokenizer"` for that of the tokenizer (`chat_template.jinja` or `tokenizer_config.json` in its
+    folder, or the `chat_template` of an object of transformers); `"chatml"`, `"llama3"`, `"gemma"` or `"mistral"`; or
+    a template of Jinja as text.
+
+    `train_on`: `"assistant"` for all answers, `"last"` for the last one, `"all"` for every token. The target of any
+    other token is -100. Answers are the `{% generation %}` blocks of the template; without them, what each answer
+    adds to the conversation before it and its prompt. The templates by name include the token that ends the answer.
+
+    Ids are those of `apply_chat_template` of transformers, with the loader's BOS before them if they do not begin
+    with it, and its EOS. Text of a message that looks like a special token is one, as there. A row without messages
+    or answers, with a role that the template refuses, or whose answers cannot be told, is a bad row.
+    """
+
+    path: _Files
+    column: str = "messages"
+    template: str = "tokenizer"
+    train_on: str = "assistant"
+    tools: str | None = None

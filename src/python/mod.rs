@@ -19,6 +19,7 @@ mod batches;
 mod batching;
 mod cache;
 mod calls;
+mod chat;
 mod check;
 mod crops;
 mod data_loader;

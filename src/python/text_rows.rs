@@ -6,10 +6,15 @@ use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
     arguments::{Argument, ArgumentError, plan},
+    chat,
     paths::paths,
     recipe_fields::RecipeFields,
 };
-use crate::{config::TextRows, source::TextContent};
+use crate::{
+    chat::ChatTemplate,
+    config::{ChatRule, TextRows},
+    source::{IdFields, TextContent},
+};
 
 /// The description of the rows of files.
 #[pyclass(module = "forebay._core", name = "_TextRows", frozen)]
@@ -20,20 +25,53 @@ impl PyTextRows {
     /// Checks the fields of class `kind`.
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let content = match kind {
+        let mut given = RecipeFields::new(fields.clone());
+        let mut content = match kind {
             "Documents" => TextContent::Texts,
-            "Ids" => TextContent::Ids,
+            "Ids" => TextContent::Ids(IdFields::default()),
+            "Chat" => TextContent::Chat(given.get("tools")?),
             other => return Err(PyTypeError::new_err(format!("{other} names no rows of text"))),
         };
-        let mut given = RecipeFields::new(fields.clone());
         let paths = paths("path", &given.value("path")?, Vec::<PathBuf>::EXPECTED)?;
         let column: String = given.get("column")?;
         if column.is_empty() {
             given.problems.push("column is \"\", must be the name of a column".to_owned());
         }
+        if let TextContent::Ids(fields) = &mut content {
+            (fields.labels, fields.weights) = (given.get("labels")?, given.get("weights")?);
+            for (name, named) in [("labels", &fields.labels), ("weights", &fields.weights)] {
+                if named.as_ref().is_some_and(|named| named.is_empty() || *named == column) {
+                    given.problems.push(format!(
+                        "{name} is {:?}, must be the name of another column than that of the ids, or None",
+                        named.as_deref().unwrap_or_default()
+                    ));
+                }
+            }
+        }
+        let chat = match &content {
+            TextContent::Chat(_) => Some(chat_rule(&mut given)?),
+            _ => None,
+        };
         given.check()?;
-        Ok(Self(TextRows { paths, column: Some(column), content }))
+        Ok(Self(TextRows { paths, column: Some(column), content, chat }))
     }
+}
+
+/// How conversations become texts.
+fn chat_rule(given: &mut RecipeFields<'_>) -> PyResult<ChatRule> {
+    let (template, train_on): (String, String) = (given.get("template")?, given.get("train_on")?);
+    let is_known = template == "tokenizer" || ChatTemplate::named(&template).is_some();
+    if !is_known && !template.contains("{{") && !template.contains("{%") {
+        given.problems.push(format!(
+            "template is {template:?}, must be \"tokenizer\", {}, or the text of a template of Jinja",
+            chat::names()
+        ));
+    }
+    let found = chat::TRAIN_ON.iter().find(|(name, _)| *name == train_on);
+    if found.is_none() {
+        given.problems.push(format!("train_on is {train_on:?}, must be \"assistant\", \"last\" or \"all\""));
+    }
+    Ok(ChatRule { template, train_on: found.map(|(_, train_on)| *train_on).unwrap_or_default() })
 }
 
 impl Argument for TextRows {
@@ -51,11 +89,19 @@ impl Argument for TextRows {
         match &self.column {
             None => Ok(paths),
             Some(column) => {
-                let class = match self.content {
-                    TextContent::Texts => "Documents",
-                    TextContent::Ids => "Ids",
-                };
-                py.import("forebay.text")?.getattr(class)?.call1((paths, column))
+                let text = py.import("forebay.text")?;
+                match &self.content {
+                    TextContent::Texts => text.getattr("Documents")?.call1((paths, column)),
+                    TextContent::Ids(IdFields { labels, weights }) => {
+                        text.getattr("Ids")?.call1((paths, column, labels.as_deref(), weights.as_deref()))
+                    }
+                    TextContent::Chat(tools) => {
+                        let rule = self.chat.as_ref();
+                        let template = rule.map(|rule| &*rule.template);
+                        let train_on = rule.map(|rule| chat::train_on_name(rule.train_on));
+                        text.getattr("Chat")?.call1((paths, column, template, train_on, tools.as_deref()))
+                    }
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::{
     arguments::{Argument, Parameters, arguments, bind, entries, signature},
     arrays::array,
+    chat,
     engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
     interruptible::run_interruptible,
@@ -128,16 +129,18 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            if tokenizer.is_none() && config.parquet_files.content == TextContent::Texts {
+            if tokenizer.is_none() && !matches!(config.parquet_files.content, TextContent::Ids(_)) {
                 let message =
                     "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
                 return Err(raise(Error::new(ErrorKind::Config, message)));
             }
-            let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } =
-                match tokenizer.is_none() {
-                    true => vocabulary::without(&options).map_err(raise)?,
-                    false => vocabulary::extract(&tokenizer, options)?,
-                };
+            let opened = match tokenizer.is_none() {
+                true => vocabulary::without(&options).map_err(raise)?,
+                false => vocabulary::extract(&tokenizer, options)?,
+            };
+            let chat = config.parquet_files.chat.as_ref();
+            let chat = chat.map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()?;
+            let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } = opened;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
             let source = Arc::new(open(py, &config)?);
@@ -157,6 +160,7 @@ impl TokenLoader {
                 source: &source,
                 pad: pack.pad,
                 exclude: &exclude,
+                chat: chat.as_ref().map(|chat| (chat.fingerprint, chat::train_on_name(chat.plan.train_on))),
             };
             let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
@@ -173,6 +177,7 @@ impl TokenLoader {
             pack.eos = eos;
             let extras = pack.extras;
             let task = TokenTask::new(pack, source.form().clone(), vocabulary);
+            let task = task.with_chat(chat.map(|chat| chat.plan));
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
@@ -561,14 +566,14 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
     };
     let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
         .map_err(|error| to_python(py, &error))?;
-    let content = config.parquet_files.content;
-    let reads = if content == TextContent::Ids { Reads::Ids } else { Reads::Texts };
+    let content = config.parquet_files.content.clone();
+    let reads = if matches!(content, TextContent::Ids(_)) { Reads::Ids } else { Reads::Texts };
     let (paths, val) = (config.parquet_files.paths.clone(), config.val.clone().map(|names| names.0));
     let column = config.text_column.clone();
     let storage = PathOrUrl::files(&config.storage_options, cache.clone());
     run_interruptible(py, "forebay-index", move || {
         let files = paths::expand(&paths, reads, &storage)?;
         let files = split_documents(&files, part, val.as_deref())?;
-        DocumentSource::open(storage, &files, (content, &column), cache)
+        DocumentSource::open(storage, &files, (&content, &column), cache)
     })
 }

@@ -43,4 +43,4 @@ use forebay_cache::{self as cache, dataset};
 use forebay_dsp as transform;
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
-use forebay_text::pack;
+use forebay_text::{chat, pack};

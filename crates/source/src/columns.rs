@@ -29,10 +29,26 @@ pub enum Payload {
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.
     Text(String),
-    /// Lists of token ids: the column's name.
-    Ids(String),
+    /// Lists of token ids: the column's name, and the columns of their labels and weights.
+    Ids(String, IdFields),
     /// Nothing: only other columns are read.
     Nothing,
+}
+
+/// The columns of lists of numbers beside lists of token ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdFields {
+    /// The id where the token is trained on, else -100.
+    pub labels: Option<String>,
+    /// The weight of each token in the loss.
+    pub weights: Option<String>,
+}
+
+impl IdFields {
+    /// Whether rows have ids alone.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_none() && self.weights.is_none()
+    }
 }
 
 /// The memory layout of an array's values, for the supported types.
@@ -362,18 +378,29 @@ impl ArrayColumns {
         match payload {
             Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
             Payload::Text(column) => columns.choose_text(schema, column)?,
-            Payload::Ids(column) => {
-                let ids = columns.other(schema, &features, column)?;
-                let is_list = matches!(ids.column_type.nesting, Nesting::List | Nesting::Fixed(_));
-                let layout = &columns.arrays[ids.items].layout;
-                if !is_list || !matches!(layout, ValueLayout::Int { .. } | ValueLayout::Null) {
-                    let message = format!(
-                        "column {column:?} is {}, expected lists of integers, the ids of tokens",
-                        ids.column_type
-                    );
-                    return Err(Error::new(ErrorKind::Schema, message));
+            Payload::Ids(column, IdFields { labels, weights }) => {
+                let fields = [
+                    (Some(column), "integers, the ids of tokens"),
+                    (labels.as_ref(), "integers, the labels of tokens"),
+                    (weights.as_ref(), "numbers, the weights of tokens"),
+                ];
+                for (column, content) in
+                    fields.iter().filter_map(|(column, content)| Some(((*column)?, content)))
+                {
+                    let ids = columns.other(schema, &features, column)?;
+                    let is_list = matches!(ids.column_type.nesting, Nesting::List | Nesting::Fixed(_));
+                    let is_right = match &columns.arrays[ids.items].layout {
+                        ValueLayout::Int { .. } | ValueLayout::Null => true,
+                        ValueLayout::Float { width } => content.starts_with("numbers") && *width > 2,
+                        _ => false,
+                    };
+                    if !is_list || !is_right {
+                        let message =
+                            format!("column {column:?} is {}, expected lists of {content}", ids.column_type);
+                        return Err(Error::new(ErrorKind::Schema, message));
+                    }
+                    columns.others.push(ids);
                 }
-                columns.others.push(ids);
             }
             Payload::Nothing => {}
         }

@@ -130,7 +130,8 @@ fn parquet_file(bytes: &[u8]) {
 fn documents(bytes: &[u8]) {
     for name in ["a.jsonl", "a.txt", "a.txt.gz", "a.jsonl.zst"] {
         let paths = [PathBuf::from(name)];
-        if let Ok(source) = DocumentSource::open(in_memory(bytes), &paths, (TextContent::Texts, "text"), None)
+        if let Ok(source) =
+            DocumentSource::open(in_memory(bytes), &paths, (&TextContent::Texts, "text"), None)
         {
             let rows = source.row_groups().iter().map(|group| group.n_rows).sum::<u64>();
             assert_eq!(rows, source.n_rows());
@@ -140,7 +141,9 @@ fn documents(bytes: &[u8]) {
     // Any name is that file, so the bytes are an index and its ids.
     for name in ["a.npy", "a.bin"] {
         let paths = [PathBuf::from(name)];
-        if let Ok(source) = DocumentSource::open(in_memory(bytes), &paths, (TextContent::Ids, ""), None) {
+        if let Ok(source) =
+            DocumentSource::open(in_memory(bytes), &paths, (&TextContent::Ids(Default::default()), ""), None)
+        {
             read_rows(&Arc::new(source), bytes.len() as u64);
         }
     }

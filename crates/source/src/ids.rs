@@ -1,11 +1,15 @@
-//! [`IdType`]: the type of the ids in a row's bytes, and their conversion.
+//! [`IdType`]: the type of the ids in a row's bytes, and their conversion; and of labels and weights beside
+//! them.
+//!
+//! The bytes of a row with labels or weights are its ids, its labels and its weights, one after the other; the
+//! record's values say the type and the bytes of each.
 
 use crate::{
     Error, ErrorKind, RawRecord, Result, fallible_alloc,
     fields::{Row, Value},
 };
 
-/// A type of integers; bytes are in little-endian order.
+/// A type of numbers; bytes are in little-endian order. Ids are integers, weights may be either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdType {
     U8,
@@ -16,22 +20,34 @@ pub(crate) enum IdType {
     I32,
     U64,
     I64,
+    F32,
+    F64,
 }
 
 /// The largest id.
 const MOST: u64 = i32::MAX as u64;
 
 impl IdType {
-    const ALL: [Self; 8] =
-        [Self::U8, Self::I8, Self::U16, Self::I16, Self::U32, Self::I32, Self::U64, Self::I64];
+    const ALL: [Self; 10] = [
+        Self::U8,
+        Self::I8,
+        Self::U16,
+        Self::I16,
+        Self::U32,
+        Self::I32,
+        Self::U64,
+        Self::I64,
+        Self::F32,
+        Self::F64,
+    ];
 
-    /// Bytes of an id.
+    /// Bytes of a number.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
             Self::U16 | Self::I16 => 2,
-            Self::U32 | Self::I32 => 4,
-            Self::U64 | Self::I64 => 8,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
         }
     }
 
@@ -65,15 +81,52 @@ impl IdType {
 
     /// The values of a record whose bytes are ids of this type.
     pub fn row(self) -> Row {
-        let code = Self::ALL.iter().position(|one| *one == self).unwrap_or_default();
-        [Value::Int(code as i64)].into_iter().collect()
+        [Value::Int(self.code())].into_iter().collect()
+    }
+
+    fn code(self) -> i64 {
+        Self::ALL.iter().position(|one| *one == self).unwrap_or_default() as i64
     }
 
     /// The type of the ids in a record's bytes, by its values.
     fn of_row(values: &Row) -> Option<Self> {
-        let code = values.first().and_then(Value::as_int)?;
-        Self::ALL.get(usize::try_from(code).ok()?).copied()
+        Self::of_code(values.first()?)
     }
+
+    fn of_code(code: &Value) -> Option<Self> {
+        Self::ALL.get(usize::try_from(code.as_int()?).ok()?).copied()
+    }
+
+    /// The numbers in `bytes` as integers; a fraction, and what is beyond 2^62, is no label and becomes the
+    /// smallest number.
+    fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i64> {
+        let is_whole = |number: f64| number.fract() == 0.0 && number.abs() < (1_u64 << 62) as f64;
+        bytes.chunks_exact(self.bytes()).map(move |number| match self.number(number) {
+            Number::Int(number) => number,
+            Number::Float(number) if is_whole(number) => number as i64,
+            Number::Float(_) => i64::MIN,
+        })
+    }
+
+    /// One number of as many bytes as the type has.
+    fn number(self, bytes: &[u8]) -> Number {
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        let low = u64::from_le_bytes(all);
+        match self {
+            Self::I8 => Number::Int((low as i8).into()),
+            Self::I16 => Number::Int((low as i16).into()),
+            Self::I32 => Number::Int((low as i32).into()),
+            Self::F32 => Number::Float(f32::from_bits(low as u32).into()),
+            Self::F64 => Number::Float(f64::from_bits(low)),
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::I64 => Number::Int(low as i64),
+        }
+    }
+}
+
+enum Number {
+    Int(i64),
+    Float(f64),
 }
 
 /// Appends the ids in a record's bytes.
@@ -93,9 +146,77 @@ pub(crate) fn append(bytes: &[u8], values: &Row, ids: &mut Vec<u32>) -> Result<(
         IdType::U32 => extend(bytes, ids, |id| u64::from(u32::from_le_bytes(id)))?,
         IdType::I32 => extend(bytes, ids, |id| i64::from(i32::from_le_bytes(id)) as u64)?,
         IdType::U64 | IdType::I64 => extend(bytes, ids, u64::from_le_bytes)?,
+        IdType::F32 | IdType::F64 => return Err(Error::new(ErrorKind::Corrupt, "the row has no ids")),
     }
     Ok(())
 }
+
+/// Appends the ids in a record's bytes, each with `masked` if its label is -100, and the weights of a record
+/// that has some.
+///
+/// # Errors
+/// As [`append`]; [`ErrorKind::Corrupt`] for as many labels or weights as there are not ids, a label that is
+/// neither the id nor -100, and a weight that is no finite number from 0 on.
+pub(crate) fn append_fields(
+    bytes: &[u8],
+    values: &Row,
+    masked: u32,
+    ids: &mut Vec<u32>,
+    weights: &mut Vec<f32>,
+) -> Result<()> {
+    let [id_code, id_bytes, label_code, label_bytes, weight_code, weight_bytes] = &values[..] else {
+        return append(bytes, values, ids);
+    };
+    let wrong = |message: String| Err(Error::new(ErrorKind::Corrupt, message));
+    let mut rest = bytes;
+    let mut field = |n: &Value| {
+        let n = n.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
+        let (field, others) = rest.split_at(n.min(rest.len()));
+        rest = others;
+        field
+    };
+    let (id_bytes, label_bytes, weight_bytes) = (field(id_bytes), field(label_bytes), field(weight_bytes));
+    let first = ids.len();
+    append(id_bytes, &[id_code.clone()].into_iter().collect(), ids)?;
+    let n = ids.len() - first;
+    let count = |id_type: IdType, bytes: &[u8], what: &str| match bytes.len() / id_type.bytes() {
+        found if found == n => Ok(()),
+        found => wrong(format!("the row has {n} ids and {found} {what}, expected one for each id")),
+    };
+    if let Some(id_type) = IdType::of_code(label_code) {
+        count(id_type, label_bytes, "labels")?;
+        for (at, (label, id)) in id_type.integers(label_bytes).zip(&mut ids[first..]).enumerate() {
+            match label {
+                IGNORED => *id |= masked,
+                label if label == i64::from(*id) => {}
+                label => {
+                    return wrong(format!(
+                        "label {at} is {label}, expected the id, {id}, or {IGNORED}; labels are not shifted: each is that of the \
+                         id at its place"
+                    ));
+                }
+            }
+        }
+    }
+    if let Some(id_type) = IdType::of_code(weight_code) {
+        count(id_type, weight_bytes, "weights")?;
+        fallible_alloc::grow(weights, n)?;
+        for (at, number) in weight_bytes.chunks_exact(id_type.bytes()).enumerate() {
+            let weight = match id_type.number(number) {
+                Number::Int(number) => number as f32,
+                Number::Float(number) => number as f32,
+            };
+            if !weight.is_finite() || weight < 0.0 {
+                return wrong(format!("weight {at} is {weight}, expected a finite number from 0 on"));
+            }
+            weights.push(weight);
+        }
+    }
+    Ok(())
+}
+
+/// The label of an id that is not trained on.
+const IGNORED: i64 = -100;
 
 /// The conversion of each number; a negative one is beyond all ids.
 fn extend<const N: usize>(bytes: &[u8], ids: &mut Vec<u32>, convert: impl Fn([u8; N]) -> u64) -> Result<()> {
@@ -117,6 +238,30 @@ fn extend<const N: usize>(bytes: &[u8], ids: &mut Vec<u32>, convert: impl Fn([u8
 /// The record of some ids.
 pub(crate) fn record(bytes: bytes::Bytes, id_type: IdType) -> RawRecord {
     RawRecord::new(bytes, id_type.row())
+}
+
+/// The numbers of a list.
+pub(crate) type Numbers = (bytes::Bytes, IdType);
+
+/// The record of ids with labels, weights or both.
+///
+/// # Errors
+/// [`ErrorKind::Memory`].
+pub(crate) fn record_with(
+    ids: Numbers,
+    labels: Option<Numbers>,
+    weights: Option<Numbers>,
+) -> Result<RawRecord> {
+    let fields = [Some(ids), labels, weights];
+    let n_bytes = fields.iter().flatten().map(|(bytes, _)| bytes.len()).sum();
+    let mut all: Vec<u8> = fallible_alloc::with_room(n_bytes)?;
+    let mut values = Row::new();
+    for field in fields {
+        let (code, n) = field.as_ref().map_or((-1, 0), |(bytes, id_type)| (id_type.code(), bytes.len()));
+        values.extend([Value::Int(code), Value::Int(n as i64)]);
+        all.extend_from_slice(field.as_ref().map_or(&[], |(bytes, _)| bytes));
+    }
+    Ok(RawRecord::new(bytes::Bytes::from(all), values))
 }
 
 #[cfg(test)]
@@ -145,6 +290,40 @@ mod tests {
         }
         for id_type in IdType::ALL {
             assert_eq!(IdType::of_row(&id_type.row()), Some(id_type));
+        }
+    }
+
+    #[test]
+    fn labels_and_weights() {
+        const MASKED: u32 = 1 << 31;
+        let bytes = |numbers: &[i64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>().into();
+        let floats = |numbers: &[f32]| {
+            (numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>().into(), IdType::F32)
+        };
+        let ids = || ([5_u8, 6, 7][..].into(), IdType::U8);
+        let found = |labels: Option<Numbers>, weights| {
+            let record = record_with(ids(), labels, weights).unwrap();
+            let (mut ids, mut weights) = (vec![9], vec![1.0]);
+            append_fields(&record.payload.bytes, &record.values, MASKED, &mut ids, &mut weights)
+                .map(|()| (ids, weights))
+                .map_err(|error| error.message)
+        };
+        let labels = |numbers: &[i64]| Some((bytes(numbers), IdType::I64));
+        let masked = vec![9, 5 | MASKED, 6, 7 | MASKED];
+        assert_eq!(found(labels(&[-100, 6, -100]), None).unwrap(), (masked.clone(), vec![1.0]));
+        let weights = Some(floats(&[0.0, 0.5, 2.0]));
+        assert_eq!(found(None, weights.clone()).unwrap(), (vec![9, 5, 6, 7], vec![1.0, 0.0, 0.5, 2.0]));
+        assert_eq!(found(labels(&[-100, 6, -100]), weights).unwrap(), (masked, vec![1.0, 0.0, 0.5, 2.0]));
+        for (labels, weights, part) in [
+            (labels(&[5, 6]), None, "3 ids and 2 labels"),
+            (labels(&[5, 6, 8]), None, "label 2 is 8, expected the id, 7, or -100"),
+            (labels(&[5, -1, 7]), None, "label 1 is -1"),
+            (None, Some(floats(&[1.0])), "3 ids and 1 weights"),
+            (None, Some(floats(&[1.0, -0.5, 1.0])), "weight 1 is -0.5, expected a finite number"),
+            (None, Some(floats(&[f32::NAN, 0.5, 1.0])), "weight 0 is NaN"),
+        ] {
+            let message = found(labels, weights).unwrap_err();
+            assert!(message.contains(part), "{message}");
         }
     }
 }

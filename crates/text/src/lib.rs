@@ -15,7 +15,7 @@
 //! for (row, text) in ["hi!", "h", "hi"].into_iter().enumerate() {
 //!     let mut ids = vec![300];
 //!     tokenizer.encode_ordinary(text, &mut ids)?;
-//!     packer.push(Document { ids, row: row as u64, start: 1 });
+//!     packer.push(Document { ids, row: row as u64, start: 1, ..Document::default() });
 //! }
 //! // A row of 5: the longest document that fits, then the longest that fits into what is left.
 //! let mut tokens = Vec::new();
@@ -31,6 +31,7 @@
 //! | `tokenizer` | files of tiktoken, Hugging Face and SentencePiece; splits text into pieces and merges their parts |
 //! | `characters` | an id for each character, for CTC and phonemes |
 //! | `transcript` | special tokens and timestamps around a text, as Whisper's |
+//! | `chat` | conversations as texts, by templates of Jinja, and the parts that are trained on |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -39,6 +40,7 @@
 #![warn(missing_docs)]
 
 pub mod tokenizer;
+pub mod chat;
 pub mod characters;
 pub mod transcript;
 pub mod pack;
@@ -53,6 +55,7 @@ use forebay_base::{
 };
 
 pub use characters::{Characters, CharactersOptions};
-pub use pack::{CropRule, Document, LongRule, Packer, Piece};
+pub use chat::{ChatTemplate, Conversation, RenderedChat, TrainOn};
+pub use pack::{CropRule, Document, LongRule, MASKED, Packer, Piece};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
 pub use transcript::{Segment, SpecialToken, TranscriptFormat, TranscriptOptions};

@@ -17,6 +17,10 @@
 //! re-enters as the newest document, a giant alternates with the others. Under [`CropRule::Pad`] they are
 //! left out, cut, or leave in the same way ([`LongRule`]); but then only whole rows are taken from them.
 //!
+//! **Fields of a token.** The top bit of an id, [`MASKED`], says that the token is not trained on; ids are
+//! below it. A packer [with weights](Packer::with_weights) moves a float32 with each token, in memory of its
+//! own, so that rows of ids alone cost nothing more. Neither changes a pick.
+//!
 //! **Cost.** Documents that can fit are in one queue for each length, with a bit set of the queues that are
 //! not empty; longer ones are in a heap. So a pick reads a few words. Tokens are in one allocation, which is
 //! compacted when it is full and at least half unused. So memory is at most about three times the held
@@ -59,11 +63,16 @@ pub enum LongRule {
     Split,
 }
 
+/// The bit of a token that is not trained on: its id as a target is ignored.
+pub const MASKED: u32 = 1 << 31;
+
 /// A tokenised document, or the rest of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Document {
-    /// BOS, then the content from token `start` on.
+    /// BOS, then the content from token `start` on; each with [`MASKED`] if it is not trained on.
     pub ids: Vec<u32>,
+    /// The weight of each token in the loss, or nothing: 1 for each.
+    pub weights: Vec<f32>,
     /// Its row, counted over all files in order.
     pub row: u64,
     /// The first content token not yet delivered, counted with the BOS: 1 for a whole document.
@@ -108,7 +117,7 @@ struct Slot {
 /// for (row, len) in [4, 3, 6, 2, 9].into_iter().enumerate() {
 ///     let mut ids = vec![row as u32 + 1; len];
 ///     ids[0] = BOS;
-///     packer.push(Document { ids, row: row as u64, start: 1 });
+///     packer.push(Document { ids, row: row as u64, start: 1, ..Document::default() });
 /// }
 /// let mut fill = || {
 ///     let mut row = Vec::new();
@@ -134,6 +143,9 @@ pub struct Packer {
     /// The others, by (length, age) where rests are dropped, by age where they are carried.
     long: BinaryHeap<Reverse<(usize, u64, u32)>>,
     tokens: Vec<u32>,
+    /// The weights of `tokens`, in the same places, if `has_weights`; else empty.
+    weights: Vec<f32>,
+    has_weights: bool,
     live: usize,
     by_offset: Vec<u32>,
     spare: Vec<Vec<u32>>,
@@ -148,7 +160,7 @@ impl Packer {
     const SPARE_TOKENS: usize = 1 << 16;
 
     /// A packer of rows of `capacity` tokens: the sequence length plus one. Must be at least 2 if rests are
-    /// carried, or they never end.
+    /// carried, or they never end. `bos` may be [`MASKED`], for the BOS that it writes before a carried rest.
     pub fn new(capacity: usize, bos: u32, crop: CropRule) -> Self {
         Self {
             capacity,
@@ -162,11 +174,18 @@ impl Packer {
             short: Queues::new(capacity),
             long: BinaryHeap::new(),
             tokens: Vec::new(),
+            weights: Vec::new(),
+            has_weights: false,
             live: 0,
             by_offset: Vec::new(),
             spare: Vec::new(),
             dropped: 0,
         }
+    }
+
+    /// The same packer for tokens with weights. That of the BOS before a carried rest is 0.
+    pub fn with_weights(self) -> Self {
+        Self { has_weights: true, ..self }
     }
 
     /// Adds a document as the newest. Its tokens are copied; the vector is kept for [`spare`](Self::spare).
@@ -185,9 +204,15 @@ impl Packer {
 
     /// Stores a document; returns the number of its tokens that no row can hold.
     fn hold(&mut self, document: Document) -> u64 {
-        let Document { ids, row, start } = document;
+        let Document { ids, mut weights, row, start } = document;
         let mut beyond = 0;
-        debug_assert!(ids.first() == Some(&self.bos), "a document begins with BOS");
+        let is_bos = |id: &u32| (id ^ self.bos) & !MASKED == 0;
+        debug_assert!(ids.first().is_some_and(is_bos), "a document begins with BOS");
+        debug_assert!(weights.is_empty() || weights.len() == ids.len(), "a weight for each token");
+        if self.has_weights && weights.is_empty() {
+            // bounded: by the document.
+            weights.resize(ids.len(), 1.0);
+        }
         if !ids.is_empty() {
             let held = match self.crop {
                 CropRule::Drop | CropRule::Pad(LongRule::Cut) => ids.len().min(self.capacity),
@@ -201,7 +226,7 @@ impl Packer {
             }
             // Of a document that is cut the rest is gone, and no longer in its place in the order.
             let len = if self.crop == CropRule::Pad(LongRule::Cut) { held } else { ids.len() };
-            let offset = self.store(&ids[..held]);
+            let offset = self.store(&ids[..held], &weights);
             let slot = Slot { offset, held, len, row, start, age: 0, older: NONE, newer: NONE };
             let index = match self.vacant.pop() {
                 Some(index) => {
@@ -247,7 +272,11 @@ impl Packer {
     pub fn n_bytes(&self) -> usize {
         let spare: usize = self.spare.iter().map(Vec::capacity).sum();
         size_of::<u32>()
-            * (self.tokens.capacity() + spare + self.vacant.capacity() + self.by_offset.capacity())
+            * (self.tokens.capacity()
+                + self.weights.capacity()
+                + spare
+                + self.vacant.capacity()
+                + self.by_offset.capacity())
             + size_of::<Slot>() * self.slots.capacity()
             + size_of::<Reverse<(usize, u64, u32)>>() * self.long.capacity()
             + self.short.n_bytes()
@@ -268,17 +297,30 @@ impl Packer {
     /// of `copy`, if no document is held or `room` is 0, or under [`CropRule::Pad`] if none fits. Allocates
     /// nothing.
     pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
+        self.place_weighted(room, |ids, _| copy(ids))
+    }
+
+    /// As [`place`](Self::place); `copy` also gets the weights of the tokens, as many, or none of a packer
+    /// without weights.
+    pub fn place_weighted(&mut self, room: usize, copy: impl FnOnce(&[u32], &[f32])) -> Option<Piece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
         let index = self.choose(room)?;
         let slot = self.slots[index as usize];
         let len = slot.len.min(room);
-        copy(&self.tokens[slot.offset..slot.offset + len]);
+        let weights = if self.has_weights { &self.weights[slot.offset..slot.offset + len] } else { &[] };
+        copy(&self.tokens[slot.offset..slot.offset + len], weights);
         self.leave(index);
         if slot.len > len && matches!(self.crop, CropRule::Carry | CropRule::Pad(LongRule::Split)) {
             // The BOS of the rest overwrites the last token delivered.
             let used = len - 1;
-            self.tokens[slot.offset + used] = self.bos;
+            // Where only the BOS was delivered, the rest is the document.
+            if used > 0 {
+                self.tokens[slot.offset + used] = self.bos;
+                if self.has_weights {
+                    self.weights[slot.offset + used] = 0.0;
+                }
+            }
             self.live -= used;
             let rest = &mut self.slots[index as usize];
             rest.offset += used;
@@ -368,8 +410,8 @@ impl Packer {
         std::iter::successors(slot(self.oldest), move |&index| slot(self.slots[index as usize].newer))
     }
 
-    /// Appends tokens and returns their offset.
-    fn store(&mut self, ids: &[u32]) -> usize {
+    /// Appends tokens, and the first of `weights` for them, and returns their offset.
+    fn store(&mut self, ids: &[u32], weights: &[f32]) -> usize {
         if self.tokens.capacity() - self.tokens.len() < ids.len() && self.live <= self.tokens.len() / 2 {
             self.compact(ids.len());
         }
@@ -379,6 +421,11 @@ impl Packer {
         }
         let offset = self.tokens.len();
         self.tokens.extend_from_slice(ids);
+        if self.has_weights {
+            // bounded: as the tokens.
+            self.weights.reserve_exact(self.tokens.capacity() - self.weights.len());
+            self.weights.extend_from_slice(&weights[..ids.len()]);
+        }
         offset
     }
 
@@ -392,14 +439,19 @@ impl Packer {
         for &index in &by_offset {
             let slot = &mut self.slots[index as usize];
             self.tokens.copy_within(slot.offset..slot.offset + slot.held, end);
+            if self.has_weights {
+                self.weights.copy_within(slot.offset..slot.offset + slot.held, end);
+            }
             slot.offset = end;
             end += slot.held;
         }
         self.tokens.truncate(end);
+        self.weights.truncate(end);
         self.by_offset = by_offset;
         let needed = end + wanted;
         if self.tokens.capacity() / 4 > needed {
             self.tokens.shrink_to(2 * needed);
+            self.weights.shrink_to(2 * needed);
         }
     }
 }

@@ -34,7 +34,12 @@ fn golden_rows() {
             while room > 0 {
                 while packer.len() < BUFFER_SIZE {
                     for len in list(slices.next().unwrap()) {
-                        packer.push(Document { ids: vec![0; number(len)], row: n_pushed, start: 1 });
+                        packer.push(Document {
+                            ids: vec![0; number(len)],
+                            row: n_pushed,
+                            start: 1,
+                            ..Document::default()
+                        });
                         n_pushed += 1;
                     }
                 }
@@ -99,7 +104,12 @@ impl<L: Iterator<Item = usize>> Run<L> {
                 for len in self.lengths.by_ref().take(UNIT) {
                     let mut ids = self.packer.spare().unwrap_or_default();
                     ids.resize(len, 0);
-                    self.packer.push(Document { ids, row: self.of.len() as u64, start: 1 });
+                    self.packer.push(Document {
+                        ids,
+                        row: self.of.len() as u64,
+                        start: 1,
+                        ..Document::default()
+                    });
                     self.of.push(len);
                     self.pushed += len as u64;
                 }

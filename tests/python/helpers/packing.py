@@ -1,16 +1,23 @@
 """The oracle of `TokenLoader`: best-fit packing as a slow, plain scan over a list."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 Slices = Iterable[list[list[int]]]
 
 
 def rows(
-    slices: Slices, capacity: int, buffer_size: int, crop: str = "drop", on_long: str = "skip"
+    slices: Slices,
+    capacity: int,
+    buffer_size: int,
+    crop: str = "drop",
+    on_long: str = "skip",
+    bos: Any = None,
 ) -> Iterator[list[int]]:
     """Rows of `capacity` tokens, with `"pad"` of as many or fewer.
 
-    `slices` are the lists of documents (BOS and tokens) that refill the buffer.
+    `slices` are the lists of documents (BOS and tokens) that refill the buffer. `bos` begins a carried rest, if it is
+    not the BOS of the document.
     """
     slices = iter(slices)
     held: list[list[int]] = []
@@ -30,7 +37,7 @@ def rows(
             document = held.pop(choose(held, room, capacity, crop))
             row += document[:room]
             if len(document) > room and crop in ("carry", "pad"):
-                held.append([document[0], *document[room:]])
+                held.append([document[0] if bos is None or room == 1 else bos, *document[room:]])
         yield row
 
 

@@ -186,6 +186,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         ),
         "bos_id": Case(255, named="tokenizer"),
         "eos_id": Case(255, named="tokenizer"),
+        "loss_across": Case(value=False),
         "prefetch_batches": Case("auto"),
         "raw_channel_size": Case(3),
         "cpu_budget": Case(1, {"n_workers": "auto"}),

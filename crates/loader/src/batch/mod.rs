@@ -13,7 +13,7 @@ mod values;
 mod written;
 
 pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, TokenCollate, TokenExample};
-pub use packed_fields::{Extras, PackPlan, token_fields};
+pub use packed_fields::{Extras, LossPlan, PackPlan, token_fields};
 pub use padded::PadTo;
 pub use pairs::MixedPairs;
 pub use remix::RemixedGroups;

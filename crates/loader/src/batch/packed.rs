@@ -20,13 +20,15 @@ use crate::{
     Error, ErrorKind, Result,
     contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
     fields::{Column, ColumnPool, Columns},
-    pack::{CropRule, Document, Packer, Piece},
+    pack::{CropRule, Document, MASKED, Packer, Piece},
 };
 
 #[derive(Debug)]
 pub struct TokenExample {
-    /// BOS, then the tokens of the text.
+    /// BOS, then the tokens of the text; each with [`MASKED`](crate::pack::MASKED) if it is not trained on.
     pub ids: Vec<u32>,
+    /// The weight of each token, or nothing: 1 for each.
+    pub weights: Vec<f32>,
     /// The row number over the files as given.
     pub row: u64,
 }
@@ -151,7 +153,7 @@ impl TokenCollate {
         meter: Arc<PackMeter>,
     ) -> Self {
         let lane = |_| Lane {
-            packer: Packer::new(plan.capacity(), plan.bos, plan.crop),
+            packer: plan.packer(),
             rows: 0,
             column: 0,
             nth: 0,
@@ -205,7 +207,9 @@ impl TokenCollate {
         let row = stream * (self.rows / self.lanes.len()) + self.lanes[stream].rows;
         let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
         let (capacity, at) = (self.plan.capacity(), *column);
-        let piece = packer.place(capacity - at, |tokens| fields.write(row, at, *nth, tokens));
+        let piece = packer.place_weighted(capacity - at, |tokens, weights| {
+            fields.write(row, at, *nth, tokens, weights);
+        });
         let piece = piece.map(|Piece { row, start, len }| (row, start, len));
         // Where no document is cropped, none fits the rest of the row, or none is left at all.
         let padding = || {
@@ -238,11 +242,11 @@ impl Collate for TokenCollate {
     type Batch = TokenBatch;
 
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
-        let TokenExample { ids, row } = example;
+        let TokenExample { ids, weights, row } = example;
         let len = ids.len();
         let Lane { packer, n_skipped, .. } = &mut self.lanes[stream];
         let before = packer.len();
-        packer.push(Document { ids, row, start: 1 });
+        packer.push(Document { ids, weights, row, start: 1 });
         *n_skipped = if packer.len() > before { 0 } else { *n_skipped + 1 };
         if *n_skipped > self.plan.groups.last().copied().unwrap_or_default() {
             let message = format!(
@@ -338,7 +342,7 @@ impl PackRows for TokenCollate {
     }
 
     fn hold(&mut self, stream: usize, held: CarriedRecord, example: TokenExample) -> Result<()> {
-        let TokenExample { mut ids, row } = example;
+        let TokenExample { mut ids, mut weights, row } = example;
         let start = held.used as usize;
         if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
             return Err(Error::new(
@@ -350,10 +354,16 @@ impl PackRows for TokenCollate {
                 ),
             ));
         }
-        // BOS replaces the token before the rest.
-        ids.drain(..start - 1);
-        ids[0] = self.plan.bos;
-        self.lanes[stream].packer.restore(Document { ids, row, start: held.used });
+        if start > 1 {
+            // A BOS replaces the token before the rest.
+            ids.drain(..start - 1);
+            ids[0] = if self.plan.loss.is_masked { self.plan.bos | MASKED } else { self.plan.bos };
+            if !weights.is_empty() {
+                weights.drain(..start - 1);
+                weights[0] = 0.0;
+            }
+        }
+        self.lanes[stream].packer.restore(Document { ids, weights, row, start: held.used });
         self.give_back(stream);
         Ok(())
     }
@@ -363,7 +373,7 @@ impl PackRows for TokenCollate {
 mod tests {
     use super::*;
     use crate::{
-        batch::{Extras, token_fields},
+        batch::{Extras, LossPlan, token_fields},
         fields::DataType,
         pack::LongRule,
     };
@@ -381,6 +391,7 @@ mod tests {
             groups: vec![0, 5, 5, 12].into(),
             id_type: DataType::Int64,
             extras: Extras::default(),
+            loss: LossPlan::default(),
         }
     }
 
@@ -394,6 +405,7 @@ mod tests {
     fn document(row: u64, len: u32) -> TokenExample {
         TokenExample {
             ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
+            weights: Vec::new(),
             row,
         }
     }
@@ -479,6 +491,45 @@ mod tests {
         assert_eq!(padding, [(0, 7, 1), (2, 7, 1), (3, 2, 6)]);
         let Packing { documents, tokens, delivered, dropped, padded, .. } = collate.meter.read();
         assert_eq!((documents, tokens, delivered, dropped, padded), (0, 0, 24, 9, 8));
+    }
+
+    #[test]
+    fn targets_that_are_ignored() {
+        let loss = LossPlan { is_masked: true, is_weighted: true, across: false };
+        for (crop, rows) in [(CropRule::Pad(LongRule::Split), 3), (CropRule::Carry, 2)] {
+            let mut collate = collate(&PackPlan { loss, ..plan(3, 1, crop) }, rows, 1);
+            let example = |row: u64, len: u32, masked: &[usize]| {
+                let mut example = document(row, len);
+                example.weights = (0..len).map(|at| (10 * row as u32 + at) as f32).collect();
+                masked.iter().for_each(|&at| example.ids[at] |= MASKED);
+                example
+            };
+            let documents = [example(1, 4, &[0, 2]), example(2, 3, &[0]), example(3, 12, &[0, 1, 9])];
+            feed(&mut collate, 0, &mut documents.into_iter());
+            assert_eq!(collate.rows(), rows);
+            let batch = collate.take(rows);
+            let (inputs, targets) = halves(&batch);
+            let weights = batch.columns.columns[1].values.values::<f32>();
+            let row = |at: usize| {
+                (&inputs[7 * at..7 * at + 7], &targets[7 * at..7 * at + 7], &weights[7 * at..7 * at + 7])
+            };
+            // The second has the weight of its target, the first is masked; then a new document begins.
+            let first = (&[0, 101, 102, 103, 0, 201, 202][..], [101, -100, 103, -100, 201, 202]);
+            let (inputs, targets, weights) = row(0);
+            assert_eq!((inputs, &targets[..6]), (first.0, &first.1[..]));
+            assert_eq!(weights[..6], [11.0, 0.0, 13.0, 0.0, 21.0, 22.0]);
+            assert_eq!((targets[6], weights[6]), (-100, 0.0));
+            let (inputs, targets, weights) = row(1);
+            assert_eq!(inputs, [0, 301, 302, 303, 304, 305, 306]);
+            assert_eq!(targets, [-100, 302, 303, 304, 305, 306, 307]);
+            assert_eq!(weights, [0.0, 32.0, 33.0, 34.0, 35.0, 36.0, 37.0]);
+            if rows == 3 {
+                let (inputs, targets, weights) = row(2);
+                assert_eq!(inputs, [0, 308, 309, 310, 311, 0, 0]);
+                assert_eq!(targets, [308, -100, 310, 311, -100, -100, -100]);
+                assert_eq!(weights, [38.0, 0.0, 40.0, 41.0, 0.0, 0.0, 0.0]);
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::{
     Result,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
-    pack::CropRule,
+    pack::{CropRule, MASKED, Packer},
 };
 
 #[derive(Debug, Clone)]
@@ -37,9 +37,42 @@ pub struct PackPlan {
     /// for vocabularies of at most 65 536.
     pub id_type: DataType,
     pub extras: Extras,
+    pub loss: LossPlan,
+}
+
+/// Which targets count in the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossPlan {
+    /// Whether tokens may be masked ([`MASKED`]); their targets are -100.
+    pub is_masked: bool,
+    /// Whether tokens have weights, which are a field of the batch.
+    pub is_weighted: bool,
+    /// Whether the BOS of the next document is the target of a document's last token; else that is -100.
+    pub across: bool,
+}
+
+impl Default for LossPlan {
+    fn default() -> Self {
+        Self { is_masked: false, is_weighted: false, across: true }
+    }
+}
+
+impl LossPlan {
+    /// Whether targets may be -100, which unsigned ids cannot hold.
+    pub fn ignores(self) -> bool {
+        self.is_masked || !self.across
+    }
 }
 
 impl PackPlan {
+    /// The packer of a stream.
+    pub(super) fn packer(&self) -> Packer {
+        // A BOS that is no token of the source is not trained on.
+        let bos = if self.loss.is_masked { self.bos | MASKED } else { self.bos };
+        let packer = Packer::new(self.capacity(), bos, self.crop);
+        if self.loss.is_weighted { packer.with_weights() } else { packer }
+    }
+
     /// The number of tokens of a row: one more than inputs.
     pub fn capacity(&self) -> usize {
         self.seq_len + 1
@@ -63,7 +96,7 @@ pub struct Extras {
 }
 
 /// The fields of a batch: `ids`, with two halves, `inputs` and `targets`; then those of `extras` that have a
-/// number per input.
+/// number per input, and the weights of targets.
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     let seq_len = plan.seq_len as u64;
     let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];
@@ -73,6 +106,9 @@ pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
             fields.push(Field::stacked(name, DataType::Int32, [seq_len]));
         }
     }
+    if plan.loss.is_weighted {
+        fields.push(Field::stacked("weights", DataType::Float32, [seq_len]));
+    }
     fields
 }
 
@@ -80,6 +116,7 @@ pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
 pub(super) struct PackedFields {
     columns: Vec<Column>,
     extras: Extras,
+    loss: LossPlan,
     id_type: DataType,
     shape: BatchShape,
 }
@@ -101,19 +138,47 @@ impl PackedFields {
         };
         let columns = pool.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
         let shape = BatchShape { rows, seq_len: plan.seq_len };
-        Ok(Self { columns, extras: plan.extras, id_type: plan.id_type, shape })
+        Ok(Self { columns, extras: plan.extras, loss: plan.loss, id_type: plan.id_type, shape })
     }
 
     /// Writes a part of a document, the `nth` of its row, from `column` on.
-    pub(super) fn write(&mut self, row: usize, column: usize, nth: i32, tokens: &[u32]) {
-        let shape = self.shape;
+    pub(super) fn write(&mut self, row: usize, column: usize, nth: i32, tokens: &[u32], weights: &[f32]) {
+        let (shape, loss) = (self.shape, self.loss);
+        if loss.is_weighted {
+            self.write_weights(row, column, tokens, weights);
+        }
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
         let ids = &mut ids.values;
         // Ids fit their type: each was checked when its document was encoded.
-        match self.id_type {
-            DataType::Int64 => write(ids.values_mut(), shape, row, column, tokens, i64::from),
-            DataType::Int32 => write(ids.values_mut(), shape, row, column, tokens, |id| id as i32),
-            _ => write(ids.values_mut(), shape, row, column, tokens, |id| id as u16),
+        match (self.id_type, loss.is_masked) {
+            (DataType::Int64, false) => {
+                write(ids.values_mut(), shape, row, column, tokens, (i64::from, i64::from))
+            }
+            (DataType::Int32, false) => {
+                write(ids.values_mut(), shape, row, column, tokens, (|id| id as i32, |id| id as i32))
+            }
+            (_, false) => {
+                write(ids.values_mut(), shape, row, column, tokens, (|id| id as u16, |id| id as u16))
+            }
+            (DataType::Int64, true) => write(
+                ids.values_mut(),
+                shape,
+                row,
+                column,
+                tokens,
+                (|id| i64::from(id & !MASKED), |id| target(id).into()),
+            ),
+            (_, true) => {
+                write(ids.values_mut(), shape, row, column, tokens, (|id| (id & !MASKED) as i32, target))
+            }
+        }
+        if !loss.across && column > 0 {
+            // The BOS as the target of the document before.
+            let at = (shape.rows + row) * shape.seq_len + column - 1;
+            match self.id_type {
+                DataType::Int64 => ids.values_mut::<i64>()[at] = IGNORED.into(),
+                _ => ids.values_mut::<i32>()[at] = IGNORED,
+            }
         }
         // The last token of a row is only a target and has no place among the inputs.
         let inputs = row * shape.seq_len..(row + 1) * shape.seq_len;
@@ -128,9 +193,29 @@ impl PackedFields {
         }
     }
 
+    /// Writes the weights of the targets of a part; 0 for those that are ignored.
+    fn write_weights(&mut self, row: usize, column: usize, tokens: &[u32], weights: &[f32]) {
+        let (BatchShape { seq_len, .. }, across) = (self.shape, self.loss.across);
+        let Some(field) = self.columns.last_mut() else { return };
+        let places = &mut field.values.values_mut::<f32>()[row * seq_len..(row + 1) * seq_len];
+        let skipped = usize::from(column == 0);
+        let tokens = tokens.iter().zip(weights).skip(skipped);
+        for (place, (id, weight)) in places[column + skipped - 1..].iter_mut().zip(tokens) {
+            *place = if id & MASKED == 0 { *weight } else { 0.0 };
+        }
+        if !across && column > 0 {
+            places[column - 1] = 0.0;
+        }
+    }
+
     /// Pads a row, whose parts are `nth`, from `column` on, which is not 0.
     pub(super) fn pad(&mut self, row: usize, column: usize, nth: i32, id: u32) {
         let BatchShape { rows, seq_len } = self.shape;
+        if self.loss.is_weighted
+            && let Some(weights) = self.columns.last_mut()
+        {
+            weights.values.values_mut::<f32>()[row * seq_len + column - 1..(row + 1) * seq_len].fill(0.0);
+        }
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
         let inputs = row * seq_len + column.min(seq_len)..(row + 1) * seq_len;
         // The last token before them has no target.
@@ -171,25 +256,28 @@ impl PackedFields {
     }
 }
 
+/// The target that a token is.
+fn target(id: u32) -> i32 {
+    if id & MASKED == 0 { id as i32 } else { IGNORED }
+}
+
+/// Writes tokens as inputs and as targets, by a conversion for each.
 fn write<T: Element>(
     ids: &mut [T],
     BatchShape { rows, seq_len }: BatchShape,
     row: usize,
     column: usize,
     tokens: &[u32],
-    convert: impl Fn(u32) -> T,
+    (input, target): (impl Fn(u32) -> T, impl Fn(u32) -> T),
 ) {
-    let put = |ids: &mut [T], tokens: &[u32]| {
-        ids.iter_mut().zip(tokens).for_each(|(place, &id)| *place = convert(id));
-    };
     let (inputs, targets) = ids.split_at_mut(rows * seq_len);
     // The last token of a row is only a target, the first one only an input.
-    put(&mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..], tokens);
+    let places = &mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..];
+    places.iter_mut().zip(tokens).for_each(|(place, &id)| *place = input(id));
     let skipped = usize::from(column == 0);
-    put(
-        &mut targets[row * seq_len..(row + 1) * seq_len][column + skipped - 1..],
-        &tokens[skipped.min(tokens.len())..],
-    );
+    let places = &mut targets[row * seq_len..(row + 1) * seq_len][column + skipped - 1..];
+    let tokens = &tokens[skipped.min(tokens.len())..];
+    places.iter_mut().zip(tokens).for_each(|(place, &id)| *place = target(id));
 }
 
 /// Keeps only the rows for which `keep` holds, in each of the `n_parts` parts of a buffer; each part has

@@ -21,9 +21,9 @@ pub use access::AccessConfig;
 pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
-    AugmentObject, Background, BatchingObject, BucketConfig, CropConfig, CropObject, Exclude, FeatureObject,
-    FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig, TextRows,
-    Weights, WholeConfig, WindowConfig,
+    AugmentObject, Background, BatchingObject, BucketConfig, ChatRule, CropConfig, CropObject, Exclude,
+    FeatureObject, FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig,
+    TextRows, Weights, WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;

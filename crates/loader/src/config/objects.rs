@@ -3,7 +3,9 @@
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    chat::TrainOn,
+    fallible_alloc,
     order::{Bins, Budget},
     sampling::Sampling,
     source::{ArrowOptions, Entry, Recordings, Shard, TextContent, files::Manifest},
@@ -18,6 +20,32 @@ pub struct TextRows {
     /// The column that an object of `forebay.text` names.
     pub column: Option<String>,
     pub content: TextContent,
+    /// How conversations become texts, if rows are conversations.
+    pub chat: Option<ChatRule>,
+}
+
+/// How conversations become texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatRule {
+    /// `"tokenizer"`, a name, or a template of Jinja.
+    pub template: String,
+    pub train_on: TrainOn,
+}
+
+impl TextRows {
+    /// Whether tokens may be masked.
+    pub fn is_masked(&self) -> bool {
+        match &self.content {
+            TextContent::Texts => false,
+            TextContent::Ids(fields) => fields.labels.is_some(),
+            TextContent::Chat(_) => true,
+        }
+    }
+
+    /// Whether tokens have weights.
+    pub fn is_weighted(&self) -> bool {
+        matches!(&self.content, TextContent::Ids(fields) if fields.weights.is_some())
+    }
 }
 
 /// The files of each source; sources that are mixed have names.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Extras, PackPlan},
+    batch::{Extras, LossPlan, PackPlan},
     engine::{Auto, Plan},
     fields::DataType,
     order::{Batching, Groups, Order, Stride},
@@ -121,6 +121,9 @@ macro_rules! token_parameters {
         /// None: documents have no EOS; a log line says so if the tokenizer's post-processor has one.
         eos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
             elsewhere(eos_token_id, eos, eos_token, eod_token, eod_id, append_eos, add_eos);
+        /// Whether the BOS of a document is the target of the last token of the document before it in the
+        /// row. False: that target is -100. A document's own EOS is a target in any case.
+        loss_across: Bool = true, state(loss_across), elsewhere(cross_document_loss, mask_bos, ignore_bos);
         /// Batches prefetched ahead of the loop.
         prefetch_batches: Count = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, num_prefetch);
@@ -178,6 +181,15 @@ impl TokenConfig {
         self.crop.as_deref().unwrap_or(&self.fit)
     }
 
+    /// Which targets count.
+    fn loss(&self) -> LossPlan {
+        LossPlan {
+            is_masked: self.parquet_files.is_masked(),
+            is_weighted: self.parquet_files.is_weighted(),
+            across: self.loss_across,
+        }
+    }
+
     /// What is wrong with the parameters of `fit` together.
     fn fit_problem(&self) -> Option<String> {
         let usual = Self::default();
@@ -190,6 +202,11 @@ impl TokenConfig {
         }
         if is_padded && self.dtype == "uint16" {
             return Some("dtype is \"uint16\", which cannot hold the targets -100 of fit=\"pad\"".to_owned());
+        }
+        let loss = self.loss();
+        if loss.ignores() && self.dtype == "uint16" {
+            let why = if loss.is_masked { "tokens that are not trained on" } else { "loss_across=False" };
+            return Some(format!("dtype is \"uint16\", which cannot hold the targets -100 of {why}"));
         }
         let given = match () {
             () if is_padded => return None,
@@ -321,6 +338,7 @@ impl TokenConfig {
             groups: starts,
             id_type,
             extras,
+            loss: self.loss(),
         };
         Ok((plan, pack))
     }
@@ -385,6 +403,10 @@ mod tests {
                 "on_long is for fit=\"pad\", and fit is \"carry\"",
             ),
             (TokenConfig { pad_id: Some(3), ..TokenConfig::default() }, "pad_id is for fit=\"pad\""),
+            (
+                TokenConfig { loss_across: false, dtype: "uint16".into(), ..TokenConfig::default() },
+                "cannot hold the targets -100 of loss_across=False",
+            ),
         ] {
             let message = check(&config).unwrap_err().message;
             assert!(message.contains(part), "{message}");

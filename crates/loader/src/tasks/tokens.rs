@@ -3,19 +3,21 @@
 //! Each worker has its own encoder and encodes one document at a time. The task puts BOS before each
 //! document, and EOS after it if there is one, so that encoders do not depend on packing.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
+    batch::{LossPlan, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
+    chat::{ChatTemplate, Conversation, TrainOn},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::tokenizer::{Encoder, Tokenizer},
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
     order::Assignment,
+    pack::MASKED,
     source::{DocumentForm, ReadRequest, Record, StoredRecording, WholeRecord},
 };
 
@@ -30,11 +32,31 @@ pub trait Encode {
     /// # Errors
     /// An error for whose kind [`ErrorKind::is_record`] holds rejects the document; any other ends the run.
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()>;
+
+    /// Appends the ids of a text that has special tokens, with [`MASKED`] for those outside of `parts`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    fn encode_marked(&mut self, text: &str, parts: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+        let _ = (text, parts, ids);
+        Err(Error::new(ErrorKind::Config, "conversations need a tokenizer's file or object, not a callable"))
+    }
+}
+
+/// The template of conversations, and what is trained on.
+#[derive(Debug, Clone)]
+pub struct ChatPlan {
+    pub template: Arc<ChatTemplate>,
+    pub train_on: TrainOn,
 }
 
 impl Encode for Encoder {
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.encode_ordinary(text, ids)
+    }
+
+    fn encode_marked(&mut self, text: &str, parts: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+        Encoder::encode_marked(self, text, parts, MASKED, ids)
     }
 }
 
@@ -70,6 +92,7 @@ pub struct TokenTask {
     plan: PackPlan,
     vocabulary: Arc<dyn EncoderFactory>,
     form: DocumentForm,
+    chat: Option<ChatPlan>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     pool: Arc<SharedPool>,
@@ -80,7 +103,12 @@ impl TokenTask {
     pub fn new(plan: PackPlan, form: DocumentForm, vocabulary: Arc<dyn EncoderFactory>) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
-        Self { plan, vocabulary, form, spare, meter: Arc::default(), pool }
+        Self { plan, vocabulary, form, chat: None, spare, meter: Arc::default(), pool }
+    }
+
+    /// The same task for conversations.
+    pub fn with_chat(self, chat: Option<ChatPlan>) -> Self {
+        Self { chat, ..self }
     }
 
     /// The fields of a batch's columns.
@@ -123,8 +151,10 @@ impl Task for TokenTask {
         TokenMaker {
             encoder: self.vocabulary.encoder(),
             form: self.form.clone(),
+            chat: self.chat.clone(),
             bos: self.plan.bos,
             eos: self.plan.eos,
+            loss: self.plan.loss,
             most: match self.plan.id_type {
                 DataType::Uint16 => u32::from(u16::MAX),
                 _ => i32::MAX as u32,
@@ -143,11 +173,27 @@ impl Task for TokenTask {
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
     form: DocumentForm,
+    chat: Option<ChatPlan>,
     bos: u32,
     eos: Option<u32>,
+    loss: LossPlan,
     /// The largest id that the batch's dtype can hold.
     most: u32,
     spare: SpareTokens,
+}
+
+impl TokenMaker {
+    /// Removes the BOS that was put before ids which begin with one, or masks it: it is no token of the source.
+    fn frame_once(&self, ids: &mut Vec<u32>, weights: &mut Vec<f32>) {
+        if ids.get(1).is_some_and(|id| id & !MASKED == self.bos) {
+            ids.remove(0);
+            if !weights.is_empty() {
+                weights.remove(0);
+            }
+        } else if self.loss.is_masked {
+            ids[0] |= MASKED;
+        }
+    }
 }
 
 impl ExampleMaker for TokenMaker {
@@ -160,23 +206,40 @@ impl ExampleMaker for TokenMaker {
             ids = Vec::new();
         }
         ids.clear();
+        let mut weights = Vec::new();
         ids.push(self.bos);
         let bytes = &record.payload.bytes;
         match &self.form {
             DocumentForm::Ids => {
-                DocumentForm::append_ids(bytes, &record.values, &mut ids)?;
-                // Ids that are framed already are so once.
-                if ids.get(1) == Some(&self.bos) {
-                    ids.remove(0);
+                if self.loss.is_weighted {
+                    weights.push(0.0);
                 }
+                DocumentForm::append_ids(bytes, &record.values, MASKED, (&mut ids, &mut weights))?;
+                self.frame_once(&mut ids, &mut weights);
+            }
+            DocumentForm::Chat(_) => {
+                let (messages, tools) = self.form.messages(bytes, &record.values)?;
+                let Some(ChatPlan { template, train_on }) = &self.chat else {
+                    return Err(Error::new(ErrorKind::Config, "the conversations have no template"));
+                };
+                let rendered = template.render(&Conversation { messages, tools }, *train_on)?;
+                self.encoder.encode_marked(&rendered.text, &rendered.parts, &mut ids)?;
+                self.frame_once(&mut ids, &mut weights);
             }
             form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
         }
-        let is_framed = self.form == DocumentForm::Ids && ids.len() > 1 && ids.last() == self.eos.as_ref();
+        let last = ids.last().copied().unwrap_or_default();
+        let is_framed = self.form.may_be_framed() && ids.len() > 1 && Some(last & !MASKED) == self.eos;
         if let Some(eos) = self.eos.filter(|_| !is_framed) {
-            fallible_alloc::push(&mut ids, eos)?;
+            // It is trained on as the token before it is, so that the end of an answer is learned.
+            fallible_alloc::push(&mut ids, eos | last & MASKED)?;
+            if let Some(&last) = weights.last() {
+                fallible_alloc::push(&mut weights, last)?;
+            }
         }
-        if let Some(id) = ids.iter().find(|&&id| id > self.most) {
+        // Only ids of the source have the bit of the mask.
+        let bits = if self.form.may_be_framed() { !MASKED } else { u32::MAX };
+        if let Some(id) = ids.iter().map(|id| id & bits).find(|&id| id > self.most) {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
@@ -186,6 +249,6 @@ impl ExampleMaker for TokenMaker {
                 ),
             ));
         }
-        Ok(TokenExample { ids, row: record.index })
+        Ok(TokenExample { ids, weights, row: record.index })
     }
 }

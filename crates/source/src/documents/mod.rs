@@ -14,6 +14,7 @@
 //!
 //! A column of Parquet may also have lists of token ids.
 
+mod conversation;
 mod field;
 mod id_files;
 mod line_index;
@@ -28,6 +29,7 @@ use std::{
     sync::Arc,
 };
 
+pub use self::conversation::{ChatForm, Messages};
 use self::{
     id_files::{IdFiles, IdFilesReader},
     lines::{LinesReader, LinesSource},
@@ -35,6 +37,7 @@ use self::{
 use crate::{
     ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, FileFormat, RawRecord, ReadRequest,
     Result, Shard, Storage, StoredRecording, Traffic,
+    columns::IdFields,
     contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
     error::Place,
     fields::Row,
@@ -46,12 +49,14 @@ use crate::{
 };
 
 /// What is in the rows of files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TextContent {
     #[default]
     Texts,
-    /// Lists of token ids.
-    Ids,
+    /// Lists of token ids, and the columns beside them.
+    Ids(IdFields),
+    /// Conversations, and the column of the tools that each may use.
+    Chat(Option<String>),
 }
 
 /// What a record's bytes are.
@@ -63,6 +68,8 @@ pub enum DocumentForm {
     Json(Arc<str>),
     /// Token ids, in the type that the record's values say.
     Ids,
+    /// The messages of a conversation.
+    Chat(ChatForm),
 }
 
 impl DocumentForm {
@@ -77,7 +84,7 @@ impl DocumentForm {
                 .map(Cow::Borrowed)
                 .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?,
             Self::Json(column) => field::text_field(bytes, column)?,
-            Self::Ids => return Err(Error::new(ErrorKind::Corrupt, "the row has ids and no text")),
+            Self::Ids | Self::Chat(_) => return Err(Error::new(ErrorKind::Corrupt, "the row is no text")),
         };
         if text.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the text is empty"));
@@ -85,12 +92,36 @@ impl DocumentForm {
         Ok(text)
     }
 
-    /// Appends the ids of a record of [`Self::Ids`].
+    /// The messages of a record of [`Self::Chat`], and the tools.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a number that is no id, [`ErrorKind::Memory`].
-    pub fn append_ids(bytes: &[u8], values: &Row, ids: &mut Vec<u32>) -> Result<()> {
-        ids::append(bytes, values, ids)
+    /// [`ErrorKind::Corrupt`] if it is no conversation, [`ErrorKind::Unreadable`] if it is null or missing,
+    /// [`ErrorKind::TooLarge`].
+    pub fn messages(&self, bytes: &[u8], values: &Row) -> Result<Messages> {
+        match self {
+            Self::Chat(form) => form.read(bytes, values),
+            _ => Err(Error::new(ErrorKind::Corrupt, "the row is no conversation")),
+        }
+    }
+
+    /// Whether documents may have BOS and EOS of their own.
+    pub fn may_be_framed(&self) -> bool {
+        matches!(self, Self::Ids | Self::Chat(_))
+    }
+
+    /// Appends the ids of a record of [`Self::Ids`], each with the bit `masked` if its label is -100, and its
+    /// weights, if it has some.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] for a number that is no id, a wrong label or weight, and as many of these as
+    /// there are not ids; [`ErrorKind::Memory`].
+    pub fn append_ids(
+        bytes: &[u8],
+        values: &Row,
+        masked: u32,
+        (ids, weights): (&mut Vec<u32>, &mut Vec<f32>),
+    ) -> Result<()> {
+        ids::append_fields(bytes, values, masked, ids, weights)
     }
 }
 
@@ -132,33 +163,62 @@ impl DocumentSource {
     pub fn open(
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
-        (content, column): (TextContent, &str),
+        (content, column): (&TextContent, &str),
         cache: Option<Arc<DiskCache>>,
     ) -> Result<Self> {
         let format = common_format(&storage, paths)?;
         let form = match (content, format) {
-            (TextContent::Ids, _) => DocumentForm::Ids,
+            (TextContent::Ids(_), _) => DocumentForm::Ids,
+            (TextContent::Chat(tools), FileFormat::JsonLines) => {
+                DocumentForm::Chat(ChatForm { line: Some((column.into(), tools.as_deref().map(Into::into))) })
+            }
+            (TextContent::Chat(_), _) => DocumentForm::Chat(ChatForm { line: None }),
             (TextContent::Texts, FileFormat::JsonLines) => DocumentForm::Json(column.into()),
             _ => DocumentForm::Text,
         };
         check_content(content, format, &paths[0])?;
+        // Conversations as texts are read like documents.
+        let columns = match content {
+            TextContent::Chat(tools) => tools.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let placed = |error: Error| match content {
+            TextContent::Chat(_) if error.kind == ErrorKind::Schema => {
+                let hint = "; conversations are JSON lines (as dataset.to_json(path) writes them), or a column of texts of JSON";
+                Error { message: error.message + hint, ..error }
+            }
+            _ => error,
+        };
         let files = match format {
             FileFormat::Parquet => {
                 let options = match content {
-                    TextContent::Texts => ParquetOptions::text(column),
-                    TextContent::Ids => ParquetOptions::ids(column),
+                    TextContent::Texts | TextContent::Chat(_) => {
+                        ParquetOptions { columns, ..ParquetOptions::text(column) }
+                    }
+                    TextContent::Ids(fields) => ParquetOptions::ids(column, fields.clone()),
                 };
                 let options = ParquetOptions { cache, ..options };
-                OpenDocuments::Parquet(Arc::new(ParquetSource::open_in(storage, paths, &options)?))
+                let source = ParquetSource::open_in(storage, paths, &options).map_err(placed)?;
+                OpenDocuments::Parquet(Arc::new(source))
             }
             FileFormat::Arrow => {
-                let options = ArrowOptions { cache, ..ArrowOptions::text(column) };
-                OpenDocuments::Arrow(Arc::new(ArrowSource::open_in(storage, paths, &options)?))
+                let options = ArrowOptions { cache, columns, ..ArrowOptions::text(column) };
+                let source = ArrowSource::open_in(storage, paths, &options).map_err(placed)?;
+                OpenDocuments::Arrow(Arc::new(source))
             }
             FileFormat::JsonLines | FileFormat::Text => {
                 let source = Arc::new(LinesSource::open(storage, paths, MAX_RECORD_BYTES)?);
-                if let DocumentForm::Json(column) = &form {
-                    check_first_lines(&source, column)?;
+                match &form {
+                    DocumentForm::Json(column) => check_first_lines(&source, column, |line| {
+                        Some(
+                            !field::text_field(line, column)
+                                .is_err_and(|error| error.message == format!("there is no field {column:?}")),
+                        )
+                    })?,
+                    DocumentForm::Chat(ChatForm { line: Some((column, _)) }) => {
+                        check_first_lines(&source, column, |line| conversation::has_field(line, column))?;
+                    }
+                    _ => {}
                 }
                 OpenDocuments::Lines(source)
             }
@@ -246,8 +306,13 @@ impl DocumentSource {
 }
 
 /// Checks that files of a format may have the rows that are asked for.
-fn check_content(content: TextContent, format: FileFormat, path: &Path) -> Result<()> {
+fn check_content(content: &TextContent, format: FileFormat, path: &Path) -> Result<()> {
     let message = match (content, format) {
+        (TextContent::Chat(_), format) if format == FileFormat::Text || format.is_of_ids() => format!(
+            "{} is {}; conversations are read from JSON lines, Parquet and Arrow",
+            path.display(),
+            format.name()
+        ),
         (TextContent::Texts, format) if format.is_of_ids() => {
             format!(
                 "{} has token ids; name it as forebay.text.Ids({:?})",
@@ -255,7 +320,10 @@ fn check_content(content: TextContent, format: FileFormat, path: &Path) -> Resul
                 path.display().to_string()
             )
         }
-        (TextContent::Ids, FileFormat::Arrow | FileFormat::JsonLines | FileFormat::Text) => format!(
+        (TextContent::Ids(fields), format) if format.is_of_ids() && !fields.is_empty() => {
+            format!("{} has ids alone; labels and weights are columns of lists in Parquet", path.display())
+        }
+        (TextContent::Ids(_), FileFormat::Arrow | FileFormat::JsonLines | FileFormat::Text) => format!(
             "{} is {}; token ids are read from Parquet (a column of lists), .npy, and .bin with .idx of Megatron-LM",
             path.display(),
             format.name()
@@ -308,7 +376,11 @@ fn format_of(storage: &Arc<dyn Storage>, path: &Path) -> Result<FileFormat> {
 
 /// Checks that the first line of each file is an object with the column: a wrong name would make every row
 /// bad.
-fn check_first_lines(source: &Arc<LinesSource>, column: &str) -> Result<()> {
+fn check_first_lines(
+    source: &Arc<LinesSource>,
+    column: &str,
+    has_field: impl Fn(&[u8]) -> Option<bool>,
+) -> Result<()> {
     let mut reader = source.reader();
     for shard in source.shards().iter().filter(|shard| shard.n_rows > 0) {
         let line = match reader.read(shard.first_row, 1) {
@@ -321,9 +393,7 @@ fn check_first_lines(source: &Arc<LinesSource>, column: &str) -> Result<()> {
                 "the first line is no JSON object, expected one such as {\"text\": \"...\"} on each line";
             return Err(Error::new(ErrorKind::Format, message).in_shard(&shard.path));
         };
-        let is_missing = field::text_field(&line, column)
-            .is_err_and(|error| error.message == format!("there is no field {column:?}"));
-        if is_missing {
+        if has_field(&line) == Some(false) {
             let message = format!(
                 "there is no field {column:?} in the first line, which has {}; name the field with text_column=",
                 names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")

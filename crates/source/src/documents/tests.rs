@@ -201,7 +201,7 @@ fn opened(folder: &Path, names: &[(&str, &[u8])], column: &str) -> Result<Docume
         path
     };
     let paths: Vec<_> = names.iter().map(path).collect();
-    DocumentSource::open(local(), &paths, (TextContent::Texts, column), None)
+    DocumentSource::open(local(), &paths, (&TextContent::Texts, column), None)
 }
 
 #[test]

@@ -48,7 +48,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{ColumnChoice, Described, FeatureCache, Payload},
+    columns::{ColumnChoice, Described, FeatureCache, IdFields, Payload},
     contents::{Contents, DescribedShards},
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
@@ -93,9 +93,9 @@ impl ParquetOptions {
         Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
     }
 
-    /// Lists of token ids in `column`, without labels.
-    pub fn ids(column: impl Into<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Ids(column.into())) }
+    /// Lists of token ids in `column`, and what `fields` names beside them.
+    pub fn ids(column: impl Into<String>, fields: IdFields) -> Self {
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Ids(column.into(), fields)) }
     }
 
     /// Recordings and labels in the usual columns.

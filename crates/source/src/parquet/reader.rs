@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
-    columns::{ExtraColumn, Payload},
+    columns::{ExtraColumn, IdFields, Payload},
     contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
@@ -127,7 +127,7 @@ impl ParquetReader {
 
     /// A row of ids.
     fn read_ids(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
-        let found = self.with_values(shard, row, run, GroupValues::ids);
+        let found = self.with_values(shard, row, run, |values, at| values.numbers(0, "id", at));
         // The pages are dropped, unless the row was one of many.
         self.permit = None;
         let (bytes, id_type) =
@@ -141,9 +141,40 @@ impl ParquetReader {
         Ok(ids::record(bytes, id_type))
     }
 
+    /// A row of ids with labels or weights; they are copied together.
+    fn read_id_fields(&mut self, fields: &IdFields, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
+        let found = self.with_values(shard, row, run, |values, at| {
+            let mut column = 0;
+            let mut next = |what: &str, is_there: bool| {
+                if !is_there {
+                    return Ok(None);
+                }
+                let numbers = values.numbers(column, what, at)?;
+                column += 1;
+                let null = || Error::new(ErrorKind::Unreadable, format!("the list of {what}s is null"));
+                numbers.ok_or_else(null).map(Some)
+            };
+            let ids = next("id", true)?;
+            Ok((ids, next("label", fields.labels.is_some())?, next("weight", fields.weights.is_some())?))
+        });
+        self.permit = None;
+        let (ids, labels, weights) = found?;
+        let ids = ids.filter(|(bytes, _)| !bytes.is_empty());
+        let ids = ids.ok_or_else(|| Error::new(ErrorKind::Empty, "the list of ids is empty"))?;
+        let sizes = [Some(&ids), labels.as_ref(), weights.as_ref()];
+        let n_bytes: usize = sizes.iter().flatten().map(|(bytes, _)| bytes.len()).sum();
+        check_record_bytes(n_bytes as u64, self.source.max_record_bytes)?;
+        ids::record_with(ids, labels, weights)
+    }
+
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
-        if matches!(self.source.payload, Payload::Ids(_)) {
-            return self.read_ids(shard, row, run);
+        match &self.source.payload {
+            Payload::Ids(_, fields) if fields.is_empty() => return self.read_ids(shard, row, run),
+            Payload::Ids(_, fields) => {
+                let fields = fields.clone();
+                return self.read_id_fields(&fields, shard, row, run);
+            }
+            _ => {}
         }
         let [has_label, has_path] = [ExtraColumn::Label, ExtraColumn::Path]
             .map(|value| self.source.contents.extra_columns.contains(&value));

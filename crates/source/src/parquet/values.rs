@@ -35,13 +35,13 @@ pub(super) struct GroupValues {
     label: Option<ArrayRef>,
     /// The other columns and their names; `None` for one of nulls.
     others: Vec<(Arc<str>, Option<ArrayRef>)>,
-    /// The first of them as ids; made at the first use.
-    ids: OnceCell<Option<IdColumn>>,
+    /// The same as lists of numbers; made at the first use.
+    lists: OnceCell<Vec<Option<NumberColumn>>>,
 }
 
-/// A column of lists of integers.
+/// A column of lists of numbers.
 #[derive(Debug)]
-struct IdColumn {
+struct NumberColumn {
     lists: ArrayRef,
     items: ArrayRef,
     /// The values of the items.
@@ -132,7 +132,7 @@ impl GroupValues {
             copied,
             label,
             others: others.collect(),
-            ids: OnceCell::new(),
+            lists: OnceCell::new(),
         })
     }
 
@@ -174,13 +174,15 @@ impl GroupValues {
         }
     }
 
-    /// The ids of a row of the first other column, in their type; None if the list is null.
+    /// The numbers of a row of another column, in their type; None if the list is null. Each is `what`, such
+    /// as an id.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if an id is null.
-    pub(super) fn ids(&self, row: usize) -> Result<Option<(Bytes, IdType)>> {
-        let lists = || self.others.first().and_then(|(_, lists)| IdColumn::of(lists.as_ref()?));
-        self.ids.get_or_init(lists).as_ref().map_or(Ok(None), |ids| ids.row(row))
+    /// [`ErrorKind::Corrupt`] if one is null.
+    pub(super) fn numbers(&self, column: usize, what: &str, row: usize) -> Result<Option<(Bytes, IdType)>> {
+        let lists = || self.others.iter().map(|(_, lists)| NumberColumn::of(lists.as_ref()?)).collect();
+        let list = self.lists.get_or_init(lists).get(column).and_then(Option::as_ref);
+        list.map_or(Ok(None), |list| list.row(what, row))
     }
 
     /// The bytes of a row; None if they are null.
@@ -246,7 +248,7 @@ impl GroupValues {
     }
 }
 
-impl IdColumn {
+impl NumberColumn {
     /// A column of lists; `None` for another one, such as one of nulls.
     fn of(lists: &ArrayRef) -> Option<Self> {
         use DataType::*;
@@ -270,6 +272,8 @@ impl IdColumn {
             Int32 => IdType::I32,
             UInt64 => IdType::U64,
             Int64 => IdType::I64,
+            Float32 => IdType::F32,
+            Float64 => IdType::F64,
             _ => return None,
         };
         let data = items.to_data();
@@ -281,7 +285,8 @@ impl IdColumn {
         Some(Self { lists: lists.clone(), items: items.clone(), bytes, id_type })
     }
 
-    fn row(&self, row: usize) -> Result<Option<(Bytes, IdType)>> {
+    /// The numbers of a row, each of which is `what`.
+    fn row(&self, what: &str, row: usize) -> Result<Option<(Bytes, IdType)>> {
         if self.lists.is_null(row) {
             return Ok(None);
         }
@@ -300,7 +305,8 @@ impl IdColumn {
             }
         };
         if self.items.null_count() > 0 && (from..end).any(|at| self.items.is_null(at)) {
-            return Err(Error::new(ErrorKind::Corrupt, "an id in the list is null"));
+            let one = if what == "id" { "an" } else { "a" };
+            return Err(Error::new(ErrorKind::Corrupt, format!("{one} {what} in the list is null")));
         }
         let width = self.id_type.bytes();
         Ok(Some((self.bytes.slice(from * width..end * width), self.id_type)))

@@ -26,6 +26,7 @@ impl Oracle {
                 CropRule::Pad(LongRule::Cut) => {
                     self.dropped += (len - self.capacity) as u64;
                     document.ids.truncate(self.capacity);
+                    document.weights.truncate(self.capacity);
                 }
                 _ => {}
             }
@@ -33,20 +34,24 @@ impl Oracle {
         self.documents.push(document);
     }
 
-    pub fn place(&mut self, room: usize) -> Option<(Piece, Vec<u32>)> {
+    pub fn place(&mut self, room: usize) -> Option<(Piece, Vec<u32>, Vec<f32>)> {
         let at = self.choose(room)?;
-        let Document { mut ids, row, start } = self.documents.remove(at);
+        let Document { mut ids, mut weights, row, start } = self.documents.remove(at);
         let piece = Piece { row, start, len: ids.len().min(room) };
         let mut rest = ids.split_off(piece.len);
+        let mut rest_weights = weights.split_off(piece.len);
         match self.crop {
             CropRule::Drop => self.dropped += rest.len() as u64,
             CropRule::Carry | CropRule::Pad(_) if rest.is_empty() => {}
             CropRule::Carry | CropRule::Pad(_) => {
-                rest.insert(0, self.bos);
-                self.documents.push(Document { ids: rest, row, start: start + piece.len as u32 - 1 });
+                let is_whole = piece.len == 1;
+                rest.insert(0, if is_whole { ids[0] } else { self.bos });
+                rest_weights.insert(0, if is_whole { weights[0] } else { 0.0 });
+                let start = start + piece.len as u32 - 1;
+                self.documents.push(Document { ids: rest, weights: rest_weights, row, start });
             }
         }
-        Some((piece, ids))
+        Some((piece, ids, weights))
     }
 
     fn choose(&self, room: usize) -> Option<usize> {

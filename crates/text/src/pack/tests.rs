@@ -4,20 +4,32 @@ use super::oracle::Oracle;
 use super::*;
 use proptest::prelude::*;
 
-const BOS: u32 = u32::MAX;
+const BOS: u32 = MASKED - 1;
 
 /// Document `row` with `len` tokens: BOS, then content that no other document and no other place has.
 fn document(row: usize, len: usize) -> Document {
     let first = (row as u32) << 16;
     let ids = std::iter::once(BOS).chain((1..len as u32).map(|at| first | at)).collect();
-    Document { ids, row: row as u64, start: 1 }
+    Document { ids, row: row as u64, start: 1, ..Document::default() }
+}
+
+/// The same with a weight for each token, and every third token masked.
+fn weighted(row: usize, len: usize) -> Document {
+    let mut document = document(row, len);
+    document.weights = (0..len).map(|at| (row * 1000 + at + 1) as f32).collect();
+    document.ids.iter_mut().skip(row % 3).step_by(3).for_each(|id| *id ^= MASKED);
+    document
 }
 
 /// The rest of a document from `start` on.
 fn rest(row: usize, len: usize, start: u32) -> Document {
-    let mut ids = document(row, len).ids.split_off(start as usize);
-    ids.insert(0, BOS);
-    Document { ids, row: row as u64, start }
+    let Document { mut ids, mut weights, row, .. } = weighted(row, len);
+    ids.drain(..start as usize - 1);
+    weights.drain(..start as usize - 1);
+    if start > 1 {
+        (ids[0], weights[0]) = (BOS, 0.0);
+    }
+    Document { ids, weights, row, start }
 }
 
 /// One row, as tokens and pieces; `None` if the packer is empty before the row is full.
@@ -139,7 +151,7 @@ fn vectors_come_back() {
     assert_eq!(packer.spare(), None);
     let ids = document(0, 100).ids;
     let place = ids.as_ptr();
-    packer.push(Document { ids, row: 0, start: 1 });
+    packer.push(Document { ids, ..document(0, 100) });
     let spare = packer.spare().unwrap();
     assert_eq!((spare.len(), spare.as_ptr()), (0, place));
     assert_eq!(packer.spare(), None);
@@ -177,7 +189,8 @@ proptest! {
         crop in rules(),
         rebuild_every in 1_usize..20,
     ) {
-        let mut packer = Packer::new(capacity, BOS, crop);
+        let new = || Packer::new(capacity, BOS, crop).with_weights();
+        let mut packer = new();
         let mut oracle = Oracle::new(capacity, BOS, crop);
         let mut coming = lengths.iter().copied().enumerate();
         let mut dropped = 0;
@@ -187,18 +200,21 @@ proptest! {
                 let mut is_over = true;
                 for (at, len) in coming.by_ref().take(unit) {
                     is_over = false;
-                    packer.push(document(at, len));
-                    oracle.push(document(at, len));
+                    packer.push(weighted(at, len));
+                    oracle.push(weighted(at, len));
                 }
                 if is_over {
                     break;
                 }
             }
             let room = capacity - row.len();
-            let mut tokens = Vec::new();
-            let piece = packer.place(room, |ids| tokens.extend_from_slice(ids));
+            let (mut tokens, mut weights) = (Vec::new(), Vec::new());
+            let piece = packer.place_weighted(room, |ids, beside| {
+                tokens.extend_from_slice(ids);
+                weights.extend_from_slice(beside);
+            });
             let expected = oracle.place(room);
-            prop_assert_eq!(piece.map(|piece| (piece, tokens.clone())), expected);
+            prop_assert_eq!(piece.map(|piece| (piece, tokens.clone(), weights)), expected);
             let held: Vec<_> = packer.held().collect();
             let expected: Vec<_> = oracle.documents.iter().map(|document| (document.row, document.start)).collect();
             prop_assert_eq!(&held, &expected);
@@ -221,14 +237,14 @@ proptest! {
                 break;
             }
             row.extend(tokens);
-            prop_assert_eq!(row[0], BOS);
+            prop_assert_eq!(row[0] & !MASKED, BOS);
             if row.len() == capacity {
                 row.clear();
             }
             picks += 1;
             if picks % rebuild_every == 0 {
                 dropped += packer.n_dropped();
-                packer = Packer::new(capacity, BOS, crop);
+                packer = new();
                 for (at, start) in held {
                     packer.restore(rest(at as usize, lengths[at as usize], start));
                 }

@@ -3,10 +3,14 @@
 //! Input: text. Output: the ids of the library that the file is from. A piece is looked up in the worker's
 //! word cache ([`Words`]), then among the tokens, and merged ([`MergeTable`]) if it is in neither.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 use super::{
     fingerprint::Fingerprint,
+    marked::{Marks, SpecialTexts},
     pairs::{Dropout, MergeTable, Parts},
     scan::Scanner,
     split::Splitter,
@@ -28,6 +32,8 @@ pub struct TokenizerFile {
     pub pattern: String,
     /// Tokens that text is never encoded to.
     pub special_tokens: BTreeMap<String, u32>,
+    /// Those that the library finds in a text with special tokens.
+    pub found: SpecialTexts,
     /// Whether a piece that is a token is encoded as that token, even if merging gives other ids.
     pub whole: bool,
 }
@@ -69,6 +75,7 @@ pub struct ByteLevel {
     pairs: MergeTable<[u32; 256]>,
     texts: TokenBytes,
     pub special_tokens: BTreeMap<String, u32>,
+    found: SpecialTexts,
     pub n_vocab: usize,
     pub fingerprint: u64,
 }
@@ -82,7 +89,7 @@ pub struct ByteLevelScratch {
 
 impl ByteLevel {
     pub fn new(vocabulary: TokenizerFile) -> Result<Self> {
-        let TokenizerFile { tokens, merges, pattern, special_tokens, whole } = vocabulary;
+        let TokenizerFile { tokens, merges, pattern, special_tokens, found, whole } = vocabulary;
         let mut bytes = [None; 256];
         for (token, id) in &tokens {
             if let [byte] = token[..] {
@@ -111,6 +118,7 @@ impl ByteLevel {
             pairs: MergeTable::new(of_bytes, merges.into_iter()),
             texts,
             special_tokens,
+            found,
             n_vocab: largest.map_or(0, |id| id as usize + 1),
             fingerprint,
         })
@@ -123,6 +131,41 @@ impl ByteLevel {
 
     pub fn encode(&self, scratch: &mut ByteLevelScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.split(text, |start, end| self.piece(scratch, text.as_bytes(), start, end, ids))
+    }
+
+    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no byte
+    /// of `parts` get the bit `masked`.
+    pub fn encode_marked(
+        &self,
+        scratch: &mut ByteLevelScratch,
+        text: &str,
+        (parts, masked): (&[Range<usize>], u32),
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.found.check()?;
+        let mut marks = Marks::new(parts, masked);
+        let mut at = 0;
+        while at < text.len() {
+            let (start, special) = self.found.next(text, at);
+            let before = ids.len();
+            if start > at {
+                self.encode(scratch, &text[at..start], ids)?;
+            }
+            for id in &mut ids[before..] {
+                let end = at + self.texts.get(*id).map_or(0, <[u8]>::len);
+                *id |= marks.bit(at..end);
+                at = end;
+            }
+            if at != start {
+                let message = "the tokenizer's pattern leaves out a part of the text, so answers cannot be found in its ids";
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            if let Some((len, id)) = special {
+                fallible_alloc::push(ids, id | marks.bit(at..at + len))?;
+                at += len;
+            }
+        }
+        Ok(())
     }
 
     /// As [`Self::encode`], without the merges that `dropout` leaves out. A piece that is a token is merged

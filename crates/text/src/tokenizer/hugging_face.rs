@@ -7,7 +7,11 @@
 //!
 //! Source: the file format as the crate writes it; the byte alphabet is that of GPT-2's `bytes_to_unicode`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::OnceLock,
+};
 
 use serde_json::Value;
 
@@ -15,6 +19,7 @@ use super::{
     PostProcessorIds,
     byte_level::{ByteLevel, TokenizerFile},
     fingerprint::Fingerprint,
+    marked::{Marks, SpecialTexts},
     split::{GPT2_FIRST, Splitter},
 };
 use crate::{Error, ErrorKind, Result, catch_panic::caught, fallible_alloc};
@@ -27,6 +32,8 @@ pub enum FileTokenizer {
 
 pub struct General {
     tokenizer: tokenizers::Tokenizer,
+    /// The same, for texts with special tokens; made at the first use.
+    with_special: OnceLock<Box<tokenizers::Tokenizer>>,
     pub special_tokens: BTreeMap<String, u32>,
     pub n_vocab: usize,
     pub fingerprint: u64,
@@ -96,14 +103,19 @@ fn byte_level(json: &Value) -> Option<TokenizerFile> {
     }
     let pattern = pattern(&json["pre_tokenizer"])?;
     Splitter::known(&pattern)?;
-    let mut special_tokens = BTreeMap::new();
+    let (mut special_tokens, mut odd) = (BTreeMap::new(), None);
     for token in json["added_tokens"].as_array().into_iter().flatten() {
         // A token that is not special is matched in ordinary text, which our code does not do.
         if token["special"] != true {
             return None;
         }
-        special_tokens.insert(token["content"].as_str()?.to_owned(), id(&token["id"])?);
+        let text = token["content"].as_str()?.to_owned();
+        if ["lstrip", "rstrip", "single_word"].iter().any(|flag| token[flag] == true) {
+            odd.get_or_insert_with(|| text.clone());
+        }
+        special_tokens.insert(text, id(&token["id"])?);
     }
+    let found = SpecialTexts::new(&special_tokens, odd);
     let alphabet = alphabet();
     let vocab = model.get("vocab")?.as_object()?;
     // bounded: by the parsed file.
@@ -143,6 +155,7 @@ fn byte_level(json: &Value) -> Option<TokenizerFile> {
         merges,
         pattern,
         special_tokens,
+        found,
         whole,
     })
 }
@@ -209,6 +222,7 @@ impl General {
             special_tokens,
             n_vocab: vocab.values().max().map_or(0, |&id| id as usize + 1),
             fingerprint: fingerprint.finish(),
+            with_special: OnceLock::new(),
             tokenizer,
         })
     }
@@ -247,6 +261,34 @@ impl General {
         let found = encoding.get_ids();
         fallible_alloc::grow(ids, found.len())?;
         ids.extend_from_slice(found);
+        Ok(())
+    }
+
+    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no byte
+    /// of `parts` get the bit `masked`.
+    pub fn encode_marked(
+        &self,
+        text: &str,
+        (parts, masked): (&[Range<usize>], u32),
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let corrupt = |cause: String| {
+            let message = format!("the tokenizers library cannot encode the text: {cause}");
+            Error::new(ErrorKind::Corrupt, message)
+        };
+        let encode = || {
+            let tokenizer = self.with_special.get_or_init(|| {
+                let mut tokenizer = self.tokenizer.clone();
+                tokenizer.set_encode_special_tokens(false);
+                tokenizer.into()
+            });
+            tokenizer.encode(text, false).map_err(|cause| cause.to_string())
+        };
+        let encoding = caught(encode).and_then(|encoding| encoding).map_err(corrupt)?;
+        fallible_alloc::grow(ids, encoding.get_ids().len())?;
+        let mut marks = Marks::new(parts, masked);
+        let tokens = encoding.get_ids().iter().zip(encoding.get_offsets());
+        ids.extend(tokens.map(|(id, &(start, end))| id | marks.bit(start..end)));
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ mod byte_level;
 mod classes;
 mod fingerprint;
 mod hugging_face;
+mod marked;
 mod pairs;
 mod ranks;
 mod scan;
@@ -26,7 +27,7 @@ mod table;
 pub(crate) mod trie;
 mod words;
 
-use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, fs, ops::Range, path::Path, sync::Arc};
 
 use byte_level::ByteLevelScratch;
 use fingerprint::Fingerprint;
@@ -446,6 +447,31 @@ impl Encoder {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         self.tokenizer.0.encode_with_dropout(&mut self.scratch, text, dropout, seed, ids)
+    }
+
+    /// Appends the ids of a text with special tokens, such as a conversation by its template: text that looks
+    /// like a special token is one. Tokens that have no byte of `parts`, which are in order, get the bit
+    /// `masked`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_ordinary`]; [`ErrorKind::Config`] for a SentencePiece model, whose special
+    /// tokens no text has.
+    pub fn encode_marked(
+        &mut self,
+        text: &str,
+        parts: &[Range<usize>],
+        masked: u32,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let Self { tokenizer, scratch } = self;
+        all_or_none(text, ids, |ids| match &tokenizer.0.backend {
+            Backend::ByteLevel(it) => it.encode_marked(&mut scratch.byte_level, text, (parts, masked), ids),
+            Backend::General(it) => it.encode_marked(text, (parts, masked), ids),
+            Backend::SentencePiece(_) => Err(Error::new(
+                ErrorKind::Config,
+                "conversations need a tokenizer.json or a rank file: in a SentencePiece model no text stands for a special token",
+            )),
+        })
     }
 
     /// The tokenizer that this encodes with.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     TokenizerOptions,
     byte_level::{ByteLevel, Merge, TokenizerFile},
+    marked::SpecialTexts,
     split,
 };
 use crate::{Error, ErrorKind, Result};
@@ -114,6 +115,7 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
         tokens: ranks,
         merges,
         pattern: pattern.to_owned(),
+        found: SpecialTexts::new(&special_tokens, None),
         special_tokens,
         whole: true,
     })

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{TokenIdentity as IdentityInputs, hex, identity_entry, parameter_identity, rows_identity};
 use crate::{
     config::TokenConfig,
-    source::DocumentSource,
+    source::{DocumentSource, IdFields, TextContent},
     state::{Identity, Share},
 };
 
@@ -17,6 +17,8 @@ pub struct TokenIdentity<'a> {
     /// The id of padding.
     pub pad: u32,
     pub exclude: &'a [u64],
+    /// A hash of the template of conversations, and the name of what is trained on.
+    pub chat: Option<(u64, &'static str)>,
 }
 
 crate::token_parameters!(parameter_identity);
@@ -28,6 +30,16 @@ impl TokenIdentity<'_> {
         data.insert("num_shards".into(), source.shards().len().into());
         data.insert("num_documents".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
+        if let TextContent::Ids(IdFields { labels, weights }) = &config.parquet_files.content {
+            let named = [("labels", labels), ("weights", weights)];
+            data.extend(
+                named.into_iter().filter_map(|(name, column)| Some((name.into(), column.clone()?.into()))),
+            );
+        }
+        if let Some((template, train_on)) = self.chat {
+            data.insert("template".into(), hex(template));
+            data.insert("train_on".into(), train_on.into());
+        }
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
         let config = self.entries();
         let former = Map::new();
@@ -49,6 +61,11 @@ impl TokenIdentity<'_> {
 
     fn pad_id(&self) -> Option<Value> {
         self.is_padded().then(|| self.pad.into())
+    }
+
+    fn loss_across(&self) -> Option<Value> {
+        // States of earlier versions have none.
+        (!self.config.loss_across).then(|| false.into())
     }
 
     fn is_padded(&self) -> bool {
