@@ -94,7 +94,9 @@ use forebay_engine::{contract, fields, order};
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
-pub use documents::{DocumentForm, DocumentReader, DocumentSource, TextContent};
+pub use documents::{
+    DocumentForm, DocumentReader, DocumentSource, DocumentSources, DocumentsReader, TextContent,
+};
 pub use entries::Entry;
 pub use mapped::MappedFiles;
 pub use open_recording::{OpenRecording, info_of_row};

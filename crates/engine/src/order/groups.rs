@@ -1,7 +1,8 @@
 //! [`Groups`]: row groups dealt out to streams, one for each of V packers.
 //!
 //! Packed batches take as many records as they need, so they are defined over streams that share no records:
-//! stream v owns the row groups v, v + V, … of every file, or of all files together, for any number of ranks.
+//! packer v owns the row groups v, v + V, … of every file, or of all files together, for any number of ranks.
+//! With several sources it has a stream for each, and the groups of each source are dealt out on their own.
 //! In each epoch a stream reads all its row groups, in the order given or in a new seeded order; rows within
 //! a group are read in storage order.
 //!
@@ -33,6 +34,8 @@ impl Stride {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
     files: Vec<Vec<Range<u64>>>,
+    /// The first file of each source after the first one.
+    later: Vec<usize>,
     stride: Option<Stride>,
     /// Whether each epoch has a new order.
     pub is_shuffled: bool,
@@ -43,7 +46,27 @@ impl Groups {
     /// [`Stride::File`], unless a file has fewer groups than there are streams: then some streams would get
     /// nothing from that file.
     pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
-        Self { files, stride, is_shuffled }
+        Self { files, later: Vec::new(), stride, is_shuffled }
+    }
+
+    /// The same row groups as those of several sources; `starts` has the first file of each.
+    pub fn of_sources(self, starts: &[usize]) -> Self {
+        Self { later: starts.iter().skip(1).copied().collect(), ..self }
+    }
+
+    /// The number of sources.
+    pub fn n_sources(&self) -> usize {
+        self.later.len() + 1
+    }
+
+    /// The row groups of each source.
+    pub fn sources(&self) -> Vec<Self> {
+        let starts = [0].into_iter().chain(self.later.iter().copied());
+        let ends = self.later.iter().copied().chain([self.files.len()]);
+        let source = |(start, end): (usize, usize)| {
+            Self::new(self.files[start..end].to_vec(), self.stride, self.is_shuffled)
+        };
+        starts.zip(ends).map(source).collect()
     }
 
     /// The same row groups with another stride.

@@ -18,6 +18,7 @@ mod field;
 mod id_files;
 mod line_index;
 mod lines;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use std::{
     sync::Arc,
 };
 
+pub use self::sources::{DocumentSources, DocumentsReader};
 use self::{
     id_files::{IdFiles, IdFilesReader},
     lines::{LinesReader, LinesSource},
