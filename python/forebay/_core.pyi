@@ -105,6 +105,7 @@ class _HubTokenizer(Protocol):
 
 _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
 _TextFiles: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _TextPart
+_TextSources: TypeAlias = _TextFiles | Mapping[str, _TextFiles]
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
@@ -695,7 +696,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
 
     def __new__(
         cls,
-        parquet_files: _TextFiles,
+        parquet_files: _TextSources,
         tokenizer: str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]] | None = None,
         batch_size: int = 32,
         seq_len: int = 2048,

@@ -32,9 +32,9 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
-    batch::{DocumentPart, Extras, Packing, TokenBatch},
+    batch::{DocumentPart, Extras, Packing, SourceCounts, TokenBatch},
     compose::identity::TokenIdentity,
-    config::{Exclude, TokenConfig},
+    config::{Exclude, TextRows, TokenConfig},
     contract::StreamPosition,
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
@@ -42,7 +42,7 @@ use crate::{
     fields::Field,
     order::{Groups, Place, Stride},
     source::{
-        DocumentSource, PathOrUrl, TextContent, disk_cache,
+        DocumentSource, DocumentSources, PathOrUrl, Storage, TextContent, disk_cache,
         parquet::{Split, split_documents},
         paths::{self, Reads},
     },
@@ -82,8 +82,8 @@ forebay_loader::token_parameters!(arguments);
 /// row groups are left out, counted and listed by `errors()`.
 #[pyclass(module = "forebay", name = "TokenLoader", extends = LoaderBase, frozen)]
 pub struct TokenLoader {
-    engine: EngineHandle<DocumentSource, TokenTask>,
-    source: Arc<DocumentSource>,
+    engine: EngineHandle<DocumentSources, TokenTask>,
+    source: Arc<DocumentSources>,
     task: TokenTask,
     config: TokenConfig,
     /// The tokenizer for the workers, if it is a callable.
@@ -128,7 +128,8 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            if tokenizer.is_none() && config.parquet_files.content == TextContent::Texts {
+            if tokenizer.is_none() && config.parquet_files.rows.iter().any(|rows| rows.content == TextContent::Texts)
+            {
                 let message =
                     "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
                 return Err(raise(Error::new(ErrorKind::Config, message)));
@@ -146,6 +147,8 @@ impl TokenLoader {
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
             });
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+            pack.mix = config.mix(source.starts()).map_err(raise)?;
+            plan.groups = plan.groups.map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards())));
             if config.pad_id.is_none() {
                 pack.pad = eos.unwrap_or(bos);
             }
@@ -172,7 +175,7 @@ impl TokenLoader {
             }
             pack.eos = eos;
             let extras = pack.extras;
-            let task = TokenTask::new(pack, source.form().clone(), vocabulary);
+            let task = TokenTask::new(pack, source.forms().cloned(), vocabulary);
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
@@ -310,7 +313,21 @@ impl LoaderImpl for TokenLoader {
         packing.set_item("delivered", delivered)?;
         packing.set_item("dropped", dropped)?;
         packing.set_item("padded", padded)?;
-        stats.set_item("packing", packing)
+        stats.set_item("packing", packing)?;
+        let Some(names) = &self.config.parquet_files.names else { return Ok(()) };
+        let places = self.engine.ask(stats.py(), |engine| engine.places())?;
+        let sources = PyDict::new(stats.py());
+        for (number, (name, counts)) in names.iter().zip(self.task.sources()).enumerate() {
+            let SourceCounts { documents, tokens, dropped } = counts;
+            let of_source = PyDict::new(stats.py());
+            of_source.set_item("documents", documents)?;
+            of_source.set_item("tokens", tokens)?;
+            of_source.set_item("dropped", dropped)?;
+            let epoch = places.iter().skip(number).step_by(names.len()).map(|place| place.epoch).min();
+            of_source.set_item("epoch", epoch.unwrap_or_default())?;
+            sources.set_item(name, of_source)?;
+        }
+        stats.set_item("sources", sources)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -368,7 +385,7 @@ impl TokenLoader {
             _ => "",
         };
         let rows = match self.config.fit() {
-            "pad" => {
+            fit if fit == "pad" || self.config.pad_multiple > 1 => {
                 format!("{:.1} % of the rows is padding", 100.0 * padded as f64 / (delivered + padded) as f64)
             }
             _ => "no row is padded".to_owned(),
@@ -400,7 +417,11 @@ impl TokenLoader {
         if self.extras.cu_seqlens {
             let begins = parts.iter().filter(|part| part.column < seq_len);
             let begins = begins.map(|part| (part.row * seq_len + part.column) as i32);
-            let begins: Vec<i32> = begins.chain([(rows * seq_len) as i32]).collect();
+            let mut begins: Vec<i32> = begins.chain([(rows * seq_len) as i32]).collect();
+            if let Some(most) = self.config.max_documents {
+                // The collator has refused a batch with more. bounded: by the inputs of a batch.
+                begins.resize(most as usize + 1, (rows * seq_len) as i32);
+            }
             dict.set_item("cu_seqlens", PyArray1::from_vec(py, begins))?;
         }
         if self.extras.documents {
@@ -446,9 +467,9 @@ impl TokenLoader {
                 "the state is {state}, expected whole numbers pq_idx, rg_idx and epoch, the last from 1"
             ));
         };
-        if self.groups.is_shuffled || !self.config.infinite {
+        if self.groups.is_shuffled || !self.config.infinite || self.groups.n_sources() > 1 {
             return wrong(
-                "a state with pq_idx needs an infinite loader without a seed, which reads in storage order"
+                "a state with pq_idx needs an infinite loader of one source without a seed, which reads in storage order"
                     .into(),
             );
         }
@@ -474,7 +495,7 @@ impl TokenLoader {
                 self.groups.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
             let before = self.groups.rows_before(stream, n_streams, file, next);
             let draws = (epoch - 1).checked_mul(rows)?.checked_add(before)?;
-            Some(StreamPosition { draws, held: Vec::new() })
+            Some(StreamPosition { draws, ..StreamPosition::default() })
         };
         let stream_positions =
             (share.rank * each..(share.rank + 1) * each).map(stream_position).collect::<Option<_>>();
@@ -497,6 +518,18 @@ impl TokenLoader {
 /// The warning for packers whose numbers of documents differ by more than a tenth; of all ranks the first
 /// says it.
 fn unequal_shares(config: &TokenConfig, groups: &Groups) -> Option<String> {
+    let warning = |(source, groups): (usize, Groups)| {
+        let warning = unequal_shares_of(config, &groups)?;
+        Some(match &config.parquet_files.names {
+            None => warning,
+            Some(names) => format!("source {:?}: {warning}", names[source]),
+        })
+    };
+    groups.sources().into_iter().enumerate().find_map(warning)
+}
+
+/// The same for the row groups of one source.
+fn unequal_shares_of(config: &TokenConfig, groups: &Groups) -> Option<String> {
     let n_streams = config.n_streams.unwrap_or(config.world_size) as u64;
     let rows = groups.rows(n_streams);
     let (least, most) = (*rows.iter().min()?, *rows.iter().max()?);
@@ -536,7 +569,11 @@ fn listed(numbers: &[u64]) -> String {
 /// # Errors
 /// [`ErrorKind::Config`] if both are given and differ.
 fn name_column(config: &mut TokenConfig) -> Result<()> {
-    let Some(column) = &config.parquet_files.column else { return Ok(()) };
+    let ([TextRows { column: Some(column), .. }], None) =
+        (&config.parquet_files.rows[..], &config.parquet_files.names)
+    else {
+        return Ok(());
+    };
     let usual = TokenConfig::default().text_column;
     if config.text_column != usual && config.text_column != *column {
         let message = format!(
@@ -550,7 +587,7 @@ fn name_column(config: &mut TokenConfig) -> Result<()> {
 }
 
 /// Finds the files of the split and opens them.
-fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
+fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
     let part = match &*config.split {
         "train" => Split::Train,
         "val" => Split::Val,
@@ -561,14 +598,41 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
     };
     let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
         .map_err(|error| to_python(py, &error))?;
-    let content = config.parquet_files.content;
-    let reads = if content == TextContent::Ids { Reads::Ids } else { Reads::Texts };
-    let (paths, val) = (config.parquet_files.paths.clone(), config.val.clone().map(|names| names.0));
-    let column = config.text_column.clone();
-    let storage = PathOrUrl::files(&config.storage_options, cache.clone());
+    let (sources, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
+    let usual = config.text_column.clone();
+    let storage: Arc<dyn Storage> = PathOrUrl::files(&config.storage_options, cache.clone());
     run_interruptible(py, "forebay-index", move || {
-        let files = paths::expand(&paths, reads, &storage)?;
-        let files = split_documents(&files, part, val.as_deref())?;
-        DocumentSource::open(storage, &files, (content, &column), cache)
+        // Of a mixture, each name in `val` is that of files of some source.
+        let mut matched = std::collections::BTreeSet::new();
+        let mut open = |TextRows { paths, column, content }: &TextRows| {
+            let reads = if *content == TextContent::Ids { Reads::Ids } else { Reads::Texts };
+            let files = paths::expand(paths, reads, &storage)?;
+            let val = match (&val, &sources.names) {
+                (Some(patterns), Some(_)) => {
+                    let is_here =
+                        |one: &&String| split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok();
+                    let here: Vec<_> = patterns.iter().filter(is_here).cloned().collect();
+                    matched.extend(here.iter().cloned());
+                    Some(here)
+                }
+                _ => val.clone(),
+            };
+            let files = split_documents(&files, part, val.as_deref())?;
+            let column = column.as_ref().unwrap_or(&usual);
+            DocumentSource::open(storage.clone(), &files, (*content, column), cache.clone())
+        };
+        let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
+            open(rows).map_err(|error| match sources.names {
+                None => error,
+                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
+            })
+        });
+        let opened = opened.collect::<Result<_>>()?;
+        let missing = val.iter().flatten().find(|one| sources.names.is_some() && !matched.contains(*one));
+        if let Some(missing) = missing {
+            let message = format!("val={missing:?} matches no file of any source");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        DocumentSources::new(opened)
     })
 }

@@ -9,6 +9,7 @@ mod padded;
 mod pairs;
 mod remix;
 mod rows;
+mod shares;
 mod values;
 mod written;
 
@@ -17,5 +18,6 @@ pub use packed_fields::{Extras, PackPlan, token_fields};
 pub use padded::PadTo;
 pub use pairs::MixedPairs;
 pub use remix::RemixedGroups;
+pub use shares::{MixEnd, SourceCounts, SourceMeter, SourceMix};
 pub use rows::{Example, RowCollate, RowMixing, SpareBuffers};
 pub(crate) use values::bytes_of;

@@ -9,7 +9,10 @@ use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
+    batch::{
+        PackMeter, PackPlan, Packing, SourceCounts, SourceMeter, SourceMix, SpareTokens, TokenCollate,
+        TokenExample, token_fields,
+    },
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::tokenizer::{Encoder, Tokenizer},
     fallible_alloc,
@@ -65,27 +68,42 @@ impl EncoderFactory for Tokenizer {
     }
 }
 
+/// What the bytes of the records of each source are.
+type Forms = Arc<[DocumentForm]>;
+
 #[derive(Clone)]
 pub struct TokenTask {
     plan: PackPlan,
     vocabulary: Arc<dyn EncoderFactory>,
-    form: DocumentForm,
+    forms: Forms,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
+    sources: Arc<[SourceMeter]>,
     pool: Arc<SharedPool>,
 }
 
 impl TokenTask {
-    /// Creates a task that encodes documents of this form with `vocabulary` and packs by `plan`.
-    pub fn new(plan: PackPlan, form: DocumentForm, vocabulary: Arc<dyn EncoderFactory>) -> Self {
+    /// Creates a task that encodes documents with `vocabulary` and packs by `plan`; each of its sources has a
+    /// form.
+    pub fn new(
+        plan: PackPlan,
+        forms: impl IntoIterator<Item = DocumentForm>,
+        vocabulary: Arc<dyn EncoderFactory>,
+    ) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
-        Self { plan, vocabulary, form, spare, meter: Arc::default(), pool }
+        let (sources, forms) = (plan.mix.meters(), forms.into_iter().collect());
+        Self { plan, vocabulary, forms, spare, meter: Arc::default(), sources, pool }
     }
 
     /// The fields of a batch's columns.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.pool.fields()
+    }
+
+    /// What became of the documents of each source.
+    pub fn sources(&self) -> impl Iterator<Item = SourceCounts> {
+        self.sources.iter().map(SourceMeter::read)
     }
 
     /// What the packers hold and what they dropped.
@@ -122,7 +140,8 @@ impl Task for TokenTask {
     fn maker(&self) -> TokenMaker {
         TokenMaker {
             encoder: self.vocabulary.encoder(),
-            form: self.form.clone(),
+            forms: self.forms.clone(),
+            mix: self.plan.mix.clone(),
             bos: self.plan.bos,
             eos: self.plan.eos,
             most: match self.plan.id_type {
@@ -134,15 +153,18 @@ impl Task for TokenTask {
     }
 
     fn collate(&self, batches: BatchSizes) -> TokenCollate {
+        let meters = (self.meter.clone(), self.sources.clone());
         let pool = self.pool.serving(batches.size, batch_slots(batches.ahead));
-        TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
+        TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), meters)
     }
 }
 
 /// One worker's part of a [`TokenTask`].
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
-    form: DocumentForm,
+    forms: Forms,
+    /// The sources, whose rows differ in form.
+    mix: SourceMix,
     bos: u32,
     eos: Option<u32>,
     /// The largest id that the batch's dtype can hold.
@@ -162,7 +184,8 @@ impl ExampleMaker for TokenMaker {
         ids.clear();
         ids.push(self.bos);
         let bytes = &record.payload.bytes;
-        match &self.form {
+        let form = &self.forms[self.mix.source_of(record.index)];
+        match form {
             DocumentForm::Ids => {
                 DocumentForm::append_ids(bytes, &record.values, &mut ids)?;
                 // Ids that are framed already are so once.
@@ -172,7 +195,7 @@ impl ExampleMaker for TokenMaker {
             }
             form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
         }
-        let is_framed = self.form == DocumentForm::Ids && ids.len() > 1 && ids.last() == self.eos.as_ref();
+        let is_framed = *form == DocumentForm::Ids && ids.len() > 1 && ids.last() == self.eos.as_ref();
         if let Some(eos) = self.eos.filter(|_| !is_framed) {
             fallible_alloc::push(&mut ids, eos)?;
         }
@@ -181,7 +204,7 @@ impl ExampleMaker for TokenMaker {
                 ErrorKind::Config,
                 format!(
                     "{} the id {id}, the largest that the dtype can hold is {}; choose another dtype",
-                    if self.form == DocumentForm::Ids { "a row has" } else { "the tokenizer returned" },
+                    if *form == DocumentForm::Ids { "a row has" } else { "the tokenizer returned" },
                     self.most
                 ),
             ));

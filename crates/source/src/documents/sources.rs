@@ -1,7 +1,7 @@
 //! [`DocumentSources`]: the documents of one or several [`DocumentSource`]s as one, with consecutive rows,
 //! shards and groups. Each source has its own format.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::{DocumentForm, DocumentReader, DocumentSource};
 use crate::{
@@ -182,8 +182,8 @@ pub struct DocumentsReader {
 }
 
 impl DocumentsReader {
-    /// The reader of the source that has `row`, and the source's first row.
-    fn of(&mut self, row: u64) -> (&mut DocumentReader, u64) {
+    /// The reader of the source that has `row`, and the source's rows.
+    fn of(&mut self, row: u64) -> (&mut DocumentReader, Range<u64>) {
         let starts = &self.source.starts;
         let part = starts[1..starts.len() - 1].partition_point(|&start| start <= row);
         let reader = self.readers[part].get_or_insert_with(|| {
@@ -193,7 +193,7 @@ impl DocumentsReader {
             }
             reader
         });
-        (reader, self.source.starts[part])
+        (reader, self.source.starts[part]..self.source.starts[part + 1])
     }
 }
 
@@ -207,12 +207,13 @@ impl ReadRecords for DocumentsReader {
     }
 
     fn hint_next(&mut self, end: u64, row: Option<u64>) {
-        let (reader, first) = self.of(end.saturating_sub(1));
-        reader.hint_next(end - first, row.and_then(|row| row.checked_sub(first)));
+        let (reader, within) = self.of(end.saturating_sub(1));
+        let first = within.start;
+        reader.hint_next(end - first, row.filter(|row| within.contains(row)).map(|row| row - first));
     }
 
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
-        let (reader, first) = self.of(row);
-        reader.read(row - first, run, request)
+        let (reader, within) = self.of(row);
+        reader.read(row - within.start, run.min(within.end - row), request)
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{TokenIdentity as IdentityInputs, hex, identity_entry, parameter_identity, rows_identity};
+use super::{TokenIdentity as IdentityInputs, digest, hex, identity_entry, parameter_identity, rows_identity};
 use crate::{
     config::TokenConfig,
-    source::DocumentSource,
+    source::DocumentSources,
     state::{Identity, Share},
 };
 
@@ -13,7 +13,7 @@ use crate::{
 pub struct TokenIdentity<'a> {
     pub config: &'a TokenConfig,
     pub tokenizer: u64,
-    pub source: &'a DocumentSource,
+    pub source: &'a DocumentSources,
     /// The id of padding.
     pub pad: u32,
     pub exclude: &'a [u64],
@@ -29,9 +29,10 @@ impl TokenIdentity<'_> {
         data.insert("num_documents".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        let per_packer = config.parquet_files.rows.len() as u64;
         let config = self.entries();
         let former = Map::new();
-        Identity { kind: "forebay.TokenLoader", config, data, former, share, default_order: None }
+        Identity { kind: "forebay.TokenLoader", config, data, former, share, per_packer, default_order: None }
     }
 
     fn tokenizer(&self) -> Option<Value> {
@@ -48,11 +49,47 @@ impl TokenIdentity<'_> {
     }
 
     fn pad_id(&self) -> Option<Value> {
-        self.is_padded().then(|| self.pad.into())
+        (self.is_padded() || self.config.pad_multiple > 1).then(|| self.pad.into())
+    }
+
+    fn pad_multiple(&self) -> Option<Value> {
+        (self.config.pad_multiple > 1).then(|| self.config.pad_multiple.into())
     }
 
     fn is_padded(&self) -> bool {
         self.config.fit() == "pad"
+    }
+
+    fn is_mixture(&self) -> bool {
+        self.config.parquet_files.names.is_some()
+    }
+
+    /// The shares of the sources, in parts of 10^9.
+    fn weights(&self) -> Option<Value> {
+        let names = self.config.parquet_files.names.as_ref()?;
+        let shares = |weights: &[f64]| -> Vec<f64> {
+            let sum: f64 = weights.iter().sum();
+            weights.iter().map(|weight| (weight / sum * 1e9).round()).collect()
+        };
+        let stages = self.config.weights.of(names, &mut Vec::new());
+        let stages: Vec<_> = stages.iter().map(|(from, weights)| (from, shares(weights))).collect();
+        Some(digest(&format!("{stages:?}")))
+    }
+
+    /// The rows of the sources, and the columns that they name.
+    fn source_sizes(&self) -> Option<Value> {
+        let columns: Vec<_> = self.config.parquet_files.rows.iter().map(|rows| &rows.column).collect();
+        self.is_mixture().then(|| digest(&format!("{:?} {columns:?}", self.source.starts())))
+    }
+
+    fn weights_in(&self) -> Option<Value> {
+        let unit = self.config.weights_in.as_deref().unwrap_or("tokens");
+        (self.is_mixture() && !self.config.weights.0.is_empty()).then(|| unit.into())
+    }
+
+    fn stop(&self) -> Option<Value> {
+        let usual = if self.config.infinite { "restart" } else { "first_exhausted" };
+        self.is_mixture().then(|| self.config.stop.as_deref().unwrap_or(usual).into())
     }
 
     fn global_batch_size(&self) -> Option<Value> {
