@@ -685,10 +685,19 @@ class _Packing(TypedDict):
     bytes: int
     delivered: int
     dropped: int
+    padded: int
+
+@type_check_only
+class _TokenSource(TypedDict):
+    documents: int
+    tokens: int
+    dropped: int
+    epoch: int
 
 @type_check_only
 class _TokenStats(_Stats):
     packing: _Packing
+    sources: NotRequired[dict[str, _TokenSource]]
 
 @final
 class TokenLoader(LoaderBase[NDArray[Any]]):
@@ -710,10 +719,14 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         world_size: int = 1,
         seed: int | None = None,
         infinite: bool = True,
+        weights: _Weights | None = None,
+        weights_in: str | None = None,
+        stop: str | None = None,
         text_column: str = "text",
         fit: str = "drop",
         on_long: str = "skip",
         pad_id: int | None = None,
+        pad_multiple: int = 1,
         crop: str | None = None,
         n_streams: int | None = None,
         stride: str | None = None,
@@ -721,6 +734,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         drop_last: bool = False,
         dtype: str = "int64",
         extras: Sequence[str] | None = None,
+        max_documents: int | None = None,
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,

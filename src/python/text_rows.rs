@@ -69,11 +69,7 @@ impl Argument for TextSources {
     const EXPECTED: &'static str =
         "a path, a sequence of paths, or an object of forebay.text, or a dict of these by source";
 
-    fn read(
-        name: &str,
-        given: &Bound<'_, PyAny>,
-        problems: &mut Vec<String>,
-    ) -> Result<Self, ArgumentError> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         let Some(items) = mapping_items(given)? else {
             return Ok(Self { names: None, rows: vec![TextRows::read(name, given, problems)?] });
         };

@@ -128,7 +128,8 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            if tokenizer.is_none() && config.parquet_files.rows.iter().any(|rows| rows.content == TextContent::Texts)
+            if tokenizer.is_none()
+                && config.parquet_files.rows.iter().any(|rows| rows.content == TextContent::Texts)
             {
                 let message =
                     "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
@@ -148,7 +149,8 @@ impl TokenLoader {
             });
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
             pack.mix = config.mix(source.starts()).map_err(raise)?;
-            plan.groups = plan.groups.map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards())));
+            plan.groups =
+                plan.groups.map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards())));
             if config.pad_id.is_none() {
                 pack.pad = eos.unwrap_or(bos);
             }
@@ -489,7 +491,7 @@ impl TokenLoader {
         let stream_position = |stream: u64| {
             let next = match self.groups.stride(n_streams) {
                 Stride::File => (group / n_streams as usize + 1) * n_streams as usize + stream as usize,
-                Stride::Global => group + 1,
+                Stride::Global | Stride::Balanced => group + 1,
             };
             let rows: u64 =
                 self.groups.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
@@ -536,8 +538,7 @@ fn unequal_shares_of(config: &TokenConfig, groups: &Groups) -> Option<String> {
     if config.rank > 0 || most <= least + least / 10 {
         return None;
     }
-    let stride = groups.stride(n_streams);
-    let other = if stride == Stride::File { Stride::Global } else { Stride::File };
+    let other = Stride::Balanced;
     let there = groups.with_stride(other).rows(n_streams);
     let effect = match config.infinite {
         true => "packers with few documents repeat them more often than the others",
@@ -609,8 +610,9 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
             let files = paths::expand(paths, reads, &storage)?;
             let val = match (&val, &sources.names) {
                 (Some(patterns), Some(_)) => {
-                    let is_here =
-                        |one: &&String| split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok();
+                    let is_here = |one: &&String| {
+                        split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok()
+                    };
                     let here: Vec<_> = patterns.iter().filter(is_here).cloned().collect();
                     matched.extend(here.iter().cloned());
                     Some(here)

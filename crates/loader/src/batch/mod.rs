@@ -18,6 +18,6 @@ pub use packed_fields::{Extras, PackPlan, token_fields};
 pub use padded::PadTo;
 pub use pairs::MixedPairs;
 pub use remix::RemixedGroups;
-pub use shares::{MixEnd, SourceCounts, SourceMeter, SourceMix};
 pub use rows::{Example, RowCollate, RowMixing, SpareBuffers};
+pub use shares::{MixEnd, SourceCounts, SourceMeter, SourceMix};
 pub(crate) use values::bytes_of;

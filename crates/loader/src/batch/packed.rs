@@ -622,19 +622,25 @@ mod tests {
         );
         let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
         assert_eq!(doc_ids.values.values::<i32>()[8..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
-        assert_eq!(position_ids.values.values::<i32>()[8..], [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(
+            position_ids.values.values::<i32>()[8..],
+            [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3]
+        );
         assert_eq!((batch.packing.delivered, batch.packing.padded), (22, 5));
     }
 
     #[test]
     fn more_documents_than_a_batch_may_have() {
         for (most, is_good) in [(2, true), (1, false)] {
-            let mut collate = collate(&PackPlan { max_documents: Some(most), ..plan(4, 4, CropRule::Drop) }, 1, 1);
+            let mut collate =
+                collate(&PackPlan { max_documents: Some(most), ..plan(4, 4, CropRule::Drop) }, 1, 1);
             let mut documents = [4, 3, 6, 2].iter().zip(1..).map(|(&len, row)| document(row, len));
             feed(&mut collate, 0, &mut documents);
             let error = collate.complete(1).err().map(|error| error.message);
             assert_eq!(error.is_none(), is_good, "{error:?}");
-            assert!(error.is_none_or(|error| error.contains("batch 0 has 2 documents, and max_documents is 1")));
+            assert!(
+                error.is_none_or(|error| error.contains("batch 0 has 2 documents, and max_documents is 1"))
+            );
         }
     }
 

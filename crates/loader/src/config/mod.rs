@@ -22,8 +22,8 @@ pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
     AugmentObject, Background, BatchingObject, BucketConfig, CropConfig, CropObject, Exclude, FeatureObject,
-    FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig, TextRows, TextSources,
-    Weights, WholeConfig, WindowConfig,
+    FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig, TextRows,
+    TextSources, Weights, WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;

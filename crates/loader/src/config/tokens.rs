@@ -111,8 +111,10 @@ macro_rules! token_parameters {
         /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
         /// Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all
-        /// files together. None: by file, unless a file has fewer row groups than there are packers.
-        stride: OptionalText = None, state, one_of("file", "global"), elsewhere(split_by);
+        /// files together; `"balanced"`: each row group goes to the packer with the fewest documents so far, so
+        /// that packers differ by at most one row group. None: by file, unless a file has fewer row groups than
+        /// there are packers.
+        stride: OptionalText = None, state, one_of("file", "global", "balanced"), elsewhere(split_by);
         /// Shuffle window: documents that each draw chooses from, if the rank has one packer; several packers
         /// share them. None: `buffer_size` with a seed, else 0, which keeps their order.
         shuffle_min_size: OptionalInt = None, state(shuffle_min_size), range(0, 1 << 24),
@@ -216,10 +218,14 @@ impl TokenConfig {
             ));
         }
         if self.pad_multiple > 1 && self.dtype == "uint16" {
-            return Some("dtype is \"uint16\", which cannot hold the targets -100 of pad_multiple".to_owned());
+            return Some(
+                "dtype is \"uint16\", which cannot hold the targets -100 of pad_multiple".to_owned(),
+            );
         }
         if self.max_documents.is_some() && !self.extras.iter().any(|extra| extra == "cu_seqlens") {
-            return Some("max_documents is for the length of the extra \"cu_seqlens\"; add it to extras".to_owned());
+            return Some(
+                "max_documents is for the length of the extra \"cu_seqlens\"; add it to extras".to_owned(),
+            );
         }
         if let Some(crop) = self.crop.as_ref().filter(|crop| self.fit != usual.fit && self.fit != **crop) {
             return Some(format!(
@@ -275,10 +281,11 @@ impl TokenConfig {
             "uint16" => DataType::Uint16,
             _ => DataType::Int64,
         };
-        let stride = self
-            .stride
-            .as_deref()
-            .map(|stride| if stride == "global" { Stride::Global } else { Stride::File });
+        let stride = self.stride.as_deref().map(|stride| match stride {
+            "global" => Stride::Global,
+            "balanced" => Stride::Balanced,
+            _ => Stride::File,
+        });
         let mut extras = Extras::default();
         for extra in &self.extras {
             match &**extra {
@@ -400,9 +407,8 @@ impl TokenConfig {
             (Some("restart"), false) => {
                 problems.push("stop is \"restart\", which never ends; give infinite=True as well".to_owned());
             }
-            (Some(stop), true) if stop != "restart" => problems.push(format!(
-                "stop is {stop:?}, which ends; give infinite=False as well, or \"restart\""
-            )),
+            (Some(stop), true) if stop != "restart" => problems
+                .push(format!("stop is {stop:?}, which ends; give infinite=False as well, or \"restart\"")),
             _ => {}
         }
         let mut before = None;
@@ -437,7 +443,9 @@ impl TokenConfig {
     pub fn mix(&self, starts: &[u64]) -> Result<SourceMix> {
         let Some(names) = &self.parquet_files.names else { return Ok(SourceMix::one()) };
         let sizes: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let mut stages: Vec<(u64, Vec<f64>)> = self.weights.of(names, &mut Vec::new())
+        let mut stages: Vec<(u64, Vec<f64>)> = self
+            .weights
+            .of(names, &mut Vec::new())
             .into_iter()
             .map(|(batch, weights)| (batch.max(0) as u64, weights))
             .collect();
@@ -446,7 +454,8 @@ impl TokenConfig {
         }
         // The dealing of row groups finds a source without rows.
         if let Some((name, _)) = names.iter().zip(&sizes).find(|(_, size)| **size == 0) {
-            let message = format!("the source {name:?} has no documents; leave it out of parquet_files and weights");
+            let message =
+                format!("the source {name:?} has no documents; leave it out of parquet_files and weights");
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok(SourceMix {

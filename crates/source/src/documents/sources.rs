@@ -170,7 +170,11 @@ impl Source for DocumentSources {
     }
 
     fn reader(self: &Arc<Self>) -> DocumentsReader {
-        DocumentsReader { source: self.clone(), readers: self.parts.iter().map(|_| None).collect(), limiter: None }
+        DocumentsReader {
+            source: self.clone(),
+            readers: self.parts.iter().map(|_| None).collect(),
+            limiter: None,
+        }
     }
 }
 

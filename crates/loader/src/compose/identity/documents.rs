@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{TokenIdentity as IdentityInputs, digest, hex, identity_entry, parameter_identity, rows_identity};
+use super::{
+    TokenIdentity as IdentityInputs, digest, hex, identity_entry, parameter_identity, rows_identity,
+};
 use crate::{
     config::TokenConfig,
     source::DocumentSources,
