@@ -154,7 +154,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "outputs": Case(["path"], other_batches=True),
         **policy,
     }
-    mixed = {"parquet_files": {name: files.texts for name in ("a", "b")}}
+    mixed = {"parquet_files": dict.fromkeys(("a", "b"), files.texts)}
     tokens = {
         "parquet_files": Case([files.texts / f"shard_{i}.parquet" for i in (0, 2)], named="num_documents"),
         "tokenizer": Case(encode_upper),
@@ -169,7 +169,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "world_size": Case(2, named="global_batch_size"),
         "seed": Case(2**64 - 1),
         "infinite": Case(value=False),
-        "weights": Case({"a": 3, "b": 1}, mixed),
+        "weights": Case([(0, {"a": 3.0, "b": 1.0})], mixed),
         "weights_in": Case("documents", mixed | {"weights": {"a": 3, "b": 1}}),
         "stop": Case("all_exhausted_without_replacement", mixed | {"infinite": False}),
         "text_column": Case("body"),

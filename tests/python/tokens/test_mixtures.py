@@ -99,9 +99,7 @@ def chosen(
 @pytest.mark.parametrize("unit", ["documents", "tokens"])
 @pytest.mark.parametrize("infinite", [False, True])
 def test_rows_are_those_of_a_plain_loop(sources: dict[str, Any], unit: str, infinite: bool) -> None:
-    order = {
-        name: itertools.cycle(reading(name, 0, 1)) if infinite else iter(reading(name, 0, 1)) for name in sources
-    }
+    order = {name: itertools.cycle(reading(name, 0, 1)) if infinite else iter(reading(name, 0, 1)) for name in sources}
     documents = (ids for _, ids in chosen(WEIGHTS, unit, 64, order))
     slices = iter(lambda: list(itertools.islice(documents, 16)), [])
     expected = list(itertools.islice(packing.rows(slices, 64, 20), 200))
@@ -256,12 +254,14 @@ def test_weights_that_change_at_a_batch(sources: dict[str, Any]) -> None:
 def test_a_source_of_bad_rows(sources: dict[str, Any], tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([None] * 30, pa.string())}), tmp_path / "nulls.parquet")
     mixed = {"web": sources["web"], "nulls": tmp_path / "nulls.parquet"}
-    with loader(mixed, weights={"web": 1, "nulls": 1}) as found:
-        with pytest.raises(forebay.DecodeError, match="none of the 30 records of a stream is usable"):
-            list(itertools.islice(found, 50))
+    message = "none of the 30 records of a stream is usable"
+    with loader(mixed, weights={"web": 1, "nulls": 1}) as found, pytest.raises(forebay.DecodeError, match=message):
+        list(itertools.islice(found, 50))
     with loader(mixed, weights={"web": 1, "nulls": 0}) as found:
         assert len(list(itertools.islice(found, 50))) == 50
-    with loader(mixed, weights={"web": 9, "nulls": 1}, infinite=False, stop="all_exhausted_without_replacement") as found:
+    with loader(
+        mixed, weights={"web": 9, "nulls": 1}, infinite=False, stop="all_exhausted_without_replacement"
+    ) as found:
         list(found)
         assert found.stats()["sources"]["nulls"]["documents"] == 0
         assert len(found.errors()) == 30
@@ -271,20 +271,20 @@ def test_a_source_of_bad_rows(sources: dict[str, Any], tmp_path: Path) -> None:
     ("parameters", "message"),
     [
         ({"weights": {"web": 1, "code": 1, "ids": 1, "books": 1}}, "weights name 'books'|weights name \"books\""),
-        ({"weights": {"web": 1, "code": 1}}, "weights lack the source \"ids\"; give 0"),
-        ({"weights": WEIGHTS | {"web": -0.5}}, "the weight of \"web\" from batch 0 on is -0.5"),
-        ({"weights": WEIGHTS | {"web": float("nan")}}, "the weight of \"web\" from batch 0 on is NaN"),
-        ({"weights": WEIGHTS | {"web": float("inf")}}, "the weight of \"web\" from batch 0 on is inf"),
+        ({"weights": {"web": 1, "code": 1}}, 'weights lack the source "ids"; give 0'),
+        ({"weights": WEIGHTS | {"web": -0.5}}, 'the weight of "web" from batch 0 on is -0.5'),
+        ({"weights": WEIGHTS | {"web": float("nan")}}, 'the weight of "web" from batch 0 on is NaN'),
+        ({"weights": WEIGHTS | {"web": float("inf")}}, 'the weight of "web" from batch 0 on is inf'),
         ({"weights": dict.fromkeys(WEIGHTS, 0)}, "all weights from batch 0 on are 0"),
         ({"weights": [(3, WEIGHTS)]}, "the first weights begin at batch 3, must begin at batch 0"),
         ({"weights": [(0, WEIGHTS), (4, WEIGHTS), (4, WEIGHTS)]}, "weights from batch 4 follow those from batch 4"),
         ({"weights": 3}, "weights"),
         ({"weights": None, "weights_in": "tokens"}, "there are no weights"),
-        ({"weights_in": "bytes"}, "weights_in is \"bytes\""),
-        ({"stop": "first_exhausted"}, "stop is \"first_exhausted\", which ends; give infinite=False"),
-        ({"stop": "restart", "infinite": False}, "stop is \"restart\", which never ends"),
+        ({"weights_in": "bytes"}, 'weights_in is "bytes"'),
+        ({"stop": "first_exhausted"}, 'stop is "first_exhausted", which ends; give infinite=False'),
+        ({"stop": "restart", "infinite": False}, 'stop is "restart", which never ends'),
         ({"val": ["absent.parquet"]}, "matches no file of any source"),
-        ({"val": None}, "parquet_files\\[\"code\"\\]: no files are left to train on"),
+        ({"val": None}, 'parquet_files\\["code"\\]: no files are left to train on'),
         ({"n_streams": 4}, "no row group of source 1 .* for packer 1"),
     ],
 )
@@ -302,7 +302,7 @@ def test_bad_sources(sources: dict[str, Any], tmp_path: Path) -> None:
         with pytest.raises((forebay.ConfigError, TypeError, OSError), match=message):
             loader(given, weights=None)
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
-    with pytest.raises(forebay.ConfigError, match="the source \"empty\" has no documents"):
+    with pytest.raises(forebay.ConfigError, match='the source "empty" has no documents'):
         loader({"web": sources["web"], "empty": tmp_path / "empty.parquet"}, weights={"web": 1, "empty": 1})
     with pytest.raises(forebay.ConfigError, match="weights is given, but parquet_files is no dict"):
         forebay.TokenLoader(sources["web"], encode, **SETTINGS, weights={"web": 1})

@@ -68,8 +68,8 @@ def test_without_a_warning(tmp_path: Path, parameters: dict[str, Any], caplog: p
     assert warned(files(tmp_path, 6, 6), caplog, **parameters) == []
 
 
-def test_balanced_packers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Packers that differ by at most a row group, where both other strides differ by half."""
+def test_balanced_packers(tmp_path: Path) -> None:
+    """Packers that differ by at most a row group, and less than those of files."""
     for number, rows in enumerate([100, 100, 100]):
         table = pa.table({"text": ["some words " * 9] * rows})
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=16)
