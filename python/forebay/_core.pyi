@@ -105,6 +105,7 @@ class _HubTokenizer(Protocol):
 
 _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
 _TextFiles: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _TextPart
+_TextSources: TypeAlias = _TextFiles | Mapping[str, _TextFiles]
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
@@ -687,10 +688,19 @@ class _Packing(TypedDict):
     bytes: int
     delivered: int
     dropped: int
+    padded: int
+
+@type_check_only
+class _TokenSource(TypedDict):
+    documents: int
+    tokens: int
+    dropped: int
+    epoch: int
 
 @type_check_only
 class _TokenStats(_Stats):
     packing: _Packing
+    sources: NotRequired[dict[str, _TokenSource]]
 
 @final
 class TokenLoader(LoaderBase[NDArray[Any]]):
@@ -698,7 +708,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
 
     def __new__(
         cls,
-        parquet_files: _TextFiles,
+        parquet_files: _TextSources,
         tokenizer: str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]] | None = None,
         batch_size: int = 32,
         seq_len: int = 2048,
@@ -712,10 +722,14 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         world_size: int = 1,
         seed: int | None = None,
         infinite: bool = True,
+        weights: _Weights | None = None,
+        weights_in: str | None = None,
+        stop: str | None = None,
         text_column: str = "text",
         fit: str = "drop",
         on_long: str = "skip",
         pad_id: int | None = None,
+        pad_multiple: int = 1,
         crop: str | None = None,
         n_streams: int | None = None,
         stride: str | None = None,
@@ -723,6 +737,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         drop_last: bool = False,
         dtype: str = "int64",
         extras: Sequence[str] | None = None,
+        max_documents: int | None = None,
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,

@@ -105,7 +105,7 @@ pub fn pair<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<[Bound<'py, PyAn
 }
 
 /// The name of a source, in the value of the parameter `parameter`.
-fn source_name(parameter: &str, source: &Bound<'_, PyAny>) -> PyResult<String> {
+pub fn source_name(parameter: &str, source: &Bound<'_, PyAny>) -> PyResult<String> {
     source.extract().map_err(|_| wrong_type(&format!("a source in {parameter}"), source, "a str"))
 }
 

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, ArgumentError, plan},
+    arguments::{Argument, ArgumentError, mapping_items, plan},
     chat,
     paths::paths,
     recipe_fields::RecipeFields,
+    sources::source_name,
 };
 use crate::{
     chat::ChatTemplate,
-    config::{ChatRule, TextRows},
+    config::{ChatRule, TextRows, TextSources},
     source::{IdFields, TextContent},
 };
 
@@ -104,5 +105,31 @@ impl Argument for TextRows {
                 }
             }
         }
+    }
+}
+
+impl Argument for TextSources {
+    const EXPECTED: &'static str =
+        "a path, a sequence of paths, or an object of forebay.text, or a dict of these by source";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        let Some(items) = mapping_items(given)? else {
+            return Ok(Self { names: None, rows: vec![TextRows::read(name, given, problems)?] });
+        };
+        let (mut names, mut rows) = (Vec::new(), Vec::new());
+        for [source, files] in items {
+            names.push(source_name(name, &source)?);
+            rows.push(TextRows::read(&format!("{name}[{}]", source.repr()?), &files, problems)?);
+        }
+        Ok(Self { names: Some(names), rows })
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(names) = &self.names else { return self.rows[0].to_python(py) };
+        let dict = PyDict::new(py);
+        for (name, rows) in names.iter().zip(&self.rows) {
+            dict.set_item(name, rows.to_python(py)?)?;
+        }
+        Ok(dict.into_any())
     }
 }

@@ -33,9 +33,9 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
-    batch::{DocumentPart, Extras, Packing, TokenBatch},
+    batch::{DocumentPart, Extras, Packing, SourceCounts, TokenBatch},
     compose::identity::TokenIdentity,
-    config::{Exclude, TokenConfig},
+    config::{Exclude, TextRows, TokenConfig},
     contract::StreamPosition,
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
@@ -43,12 +43,12 @@ use crate::{
     fields::Field,
     order::{Groups, Place, Stride},
     source::{
-        DocumentSource, PathOrUrl, TextContent, disk_cache,
+        DocumentSource, DocumentSources, PathOrUrl, Storage, TextContent, disk_cache,
         parquet::{Split, split_documents},
         paths::{self, Reads},
     },
     state::{Identity, merge},
-    tasks::TokenTask,
+    tasks::{SourceRows, TokenTask},
 };
 
 forebay_loader::token_parameters!(arguments);
@@ -83,8 +83,8 @@ forebay_loader::token_parameters!(arguments);
 /// row groups are left out, counted and listed by `errors()`.
 #[pyclass(module = "forebay", name = "TokenLoader", extends = LoaderBase, frozen)]
 pub struct TokenLoader {
-    engine: EngineHandle<DocumentSource, TokenTask>,
-    source: Arc<DocumentSource>,
+    engine: EngineHandle<DocumentSources, TokenTask>,
+    source: Arc<DocumentSources>,
     task: TokenTask,
     config: TokenConfig,
     /// The tokenizer for the workers, if it is a callable.
@@ -129,7 +129,8 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            if tokenizer.is_none() && !matches!(config.parquet_files.content, TextContent::Ids(_)) {
+            let is_ids = |rows: &TextRows| matches!(rows.content, TextContent::Ids(_));
+            if tokenizer.is_none() && !config.parquet_files.rows.iter().all(is_ids) {
                 let message =
                     "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
                 return Err(raise(Error::new(ErrorKind::Config, message)));
@@ -138,8 +139,10 @@ impl TokenLoader {
                 true => vocabulary::without(&options).map_err(raise)?,
                 false => vocabulary::extract(&tokenizer, options)?,
             };
-            let chat = config.parquet_files.chat.as_ref();
-            let chat = chat.map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()?;
+            let chat_of = |rows: &TextRows| {
+                rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
+            };
+            let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
             let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } = opened;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
@@ -149,6 +152,9 @@ impl TokenLoader {
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
             });
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+            pack.mix = config.mix(source.starts()).map_err(raise)?;
+            plan.groups =
+                plan.groups.map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards())));
             if config.pad_id.is_none() {
                 pack.pad = eos.unwrap_or(bos);
             }
@@ -160,7 +166,12 @@ impl TokenLoader {
                 source: &source,
                 pad: pack.pad,
                 exclude: &exclude,
-                chat: chat.as_ref().map(|chat| (chat.fingerprint, chat::train_on_name(chat.plan.train_on))),
+                chats: &chats
+                    .iter()
+                    .map(|chat| {
+                        Some((chat.as_ref()?.fingerprint, chat::train_on_name(chat.as_ref()?.plan.train_on)))
+                    })
+                    .collect::<Vec<_>>(),
             };
             let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
@@ -176,8 +187,12 @@ impl TokenLoader {
             }
             pack.eos = eos;
             let extras = pack.extras;
-            let task = TokenTask::new(pack, source.form().clone(), vocabulary);
-            let task = task.with_chat(chat.map(|chat| chat.plan));
+            let rows = source
+                .forms()
+                .cloned()
+                .zip(chats)
+                .map(|(form, chat)| SourceRows { form, chat: chat.map(|chat| chat.plan) });
+            let task = TokenTask::new(pack, rows, vocabulary);
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
@@ -315,7 +330,21 @@ impl LoaderImpl for TokenLoader {
         packing.set_item("delivered", delivered)?;
         packing.set_item("dropped", dropped)?;
         packing.set_item("padded", padded)?;
-        stats.set_item("packing", packing)
+        stats.set_item("packing", packing)?;
+        let Some(names) = &self.config.parquet_files.names else { return Ok(()) };
+        let places = self.engine.ask(stats.py(), |engine| engine.places())?;
+        let sources = PyDict::new(stats.py());
+        for (number, (name, counts)) in names.iter().zip(self.task.sources()).enumerate() {
+            let SourceCounts { documents, tokens, dropped } = counts;
+            let of_source = PyDict::new(stats.py());
+            of_source.set_item("documents", documents)?;
+            of_source.set_item("tokens", tokens)?;
+            of_source.set_item("dropped", dropped)?;
+            let epoch = places.iter().skip(number).step_by(names.len()).map(|place| place.epoch).min();
+            of_source.set_item("epoch", epoch.unwrap_or_default())?;
+            sources.set_item(name, of_source)?;
+        }
+        stats.set_item("sources", sources)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -373,7 +402,7 @@ impl TokenLoader {
             _ => "",
         };
         let rows = match self.config.fit() {
-            "pad" => {
+            fit if fit == "pad" || self.config.pad_multiple > 1 => {
                 format!("{:.1} % of the rows is padding", 100.0 * padded as f64 / (delivered + padded) as f64)
             }
             _ => "no row is padded".to_owned(),
@@ -405,7 +434,11 @@ impl TokenLoader {
         if self.extras.cu_seqlens {
             let begins = parts.iter().filter(|part| part.column < seq_len);
             let begins = begins.map(|part| (part.row * seq_len + part.column) as i32);
-            let begins: Vec<i32> = begins.chain([(rows * seq_len) as i32]).collect();
+            let mut begins: Vec<i32> = begins.chain([(rows * seq_len) as i32]).collect();
+            if let Some(most) = self.config.max_documents {
+                // The collator has refused a batch with more. bounded: by the inputs of a batch.
+                begins.resize(most as usize + 1, (rows * seq_len) as i32);
+            }
             dict.set_item("cu_seqlens", PyArray1::from_vec(py, begins))?;
         }
         if self.extras.documents {
@@ -451,9 +484,9 @@ impl TokenLoader {
                 "the state is {state}, expected whole numbers pq_idx, rg_idx and epoch, the last from 1"
             ));
         };
-        if self.groups.is_shuffled || !self.config.infinite {
+        if self.groups.is_shuffled || !self.config.infinite || self.groups.n_sources() > 1 {
             return wrong(
-                "a state with pq_idx needs an infinite loader without a seed, which reads in storage order"
+                "a state with pq_idx needs an infinite loader of one source without a seed, which reads in storage order"
                     .into(),
             );
         }
@@ -473,13 +506,13 @@ impl TokenLoader {
         let stream_position = |stream: u64| {
             let next = match self.groups.stride(n_streams) {
                 Stride::File => (group / n_streams as usize + 1) * n_streams as usize + stream as usize,
-                Stride::Global => group + 1,
+                Stride::Global | Stride::Balanced => group + 1,
             };
             let rows: u64 =
                 self.groups.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
             let before = self.groups.rows_before(stream, n_streams, file, next);
             let draws = (epoch - 1).checked_mul(rows)?.checked_add(before)?;
-            Some(StreamPosition { draws, held: Vec::new() })
+            Some(StreamPosition { draws, ..StreamPosition::default() })
         };
         let stream_positions =
             (share.rank * each..(share.rank + 1) * each).map(stream_position).collect::<Option<_>>();
@@ -502,14 +535,25 @@ impl TokenLoader {
 /// The warning for packers whose numbers of documents differ by more than a tenth; of all ranks the first
 /// says it.
 fn unequal_shares(config: &TokenConfig, groups: &Groups) -> Option<String> {
+    let warning = |(source, groups): (usize, Groups)| {
+        let warning = unequal_shares_of(config, &groups)?;
+        Some(match &config.parquet_files.names {
+            None => warning,
+            Some(names) => format!("source {:?}: {warning}", names[source]),
+        })
+    };
+    groups.sources().into_iter().enumerate().find_map(warning)
+}
+
+/// The same for the row groups of one source.
+fn unequal_shares_of(config: &TokenConfig, groups: &Groups) -> Option<String> {
     let n_streams = config.n_streams.unwrap_or(config.world_size) as u64;
     let rows = groups.rows(n_streams);
     let (least, most) = (*rows.iter().min()?, *rows.iter().max()?);
     if config.rank > 0 || most <= least + least / 10 {
         return None;
     }
-    let stride = groups.stride(n_streams);
-    let other = if stride == Stride::File { Stride::Global } else { Stride::File };
+    let other = Stride::Balanced;
     let there = groups.with_stride(other).rows(n_streams);
     let effect = match config.infinite {
         true => "packers with few documents repeat them more often than the others",
@@ -541,7 +585,11 @@ fn listed(numbers: &[u64]) -> String {
 /// # Errors
 /// [`ErrorKind::Config`] if both are given and differ.
 fn name_column(config: &mut TokenConfig) -> Result<()> {
-    let Some(column) = &config.parquet_files.column else { return Ok(()) };
+    let ([TextRows { column: Some(column), .. }], None) =
+        (&config.parquet_files.rows[..], &config.parquet_files.names)
+    else {
+        return Ok(());
+    };
     let usual = TokenConfig::default().text_column;
     if config.text_column != usual && config.text_column != *column {
         let message = format!(
@@ -555,7 +603,7 @@ fn name_column(config: &mut TokenConfig) -> Result<()> {
 }
 
 /// Finds the files of the split and opens them.
-fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
+fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
     let part = match &*config.split {
         "train" => Split::Train,
         "val" => Split::Val,
@@ -566,14 +614,42 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSource> {
     };
     let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
         .map_err(|error| to_python(py, &error))?;
-    let content = config.parquet_files.content.clone();
-    let reads = if matches!(content, TextContent::Ids(_)) { Reads::Ids } else { Reads::Texts };
-    let (paths, val) = (config.parquet_files.paths.clone(), config.val.clone().map(|names| names.0));
-    let column = config.text_column.clone();
-    let storage = PathOrUrl::files(&config.storage_options, cache.clone());
+    let (sources, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
+    let usual = config.text_column.clone();
+    let storage: Arc<dyn Storage> = PathOrUrl::files(&config.storage_options, cache.clone());
     run_interruptible(py, "forebay-index", move || {
-        let files = paths::expand(&paths, reads, &storage)?;
-        let files = split_documents(&files, part, val.as_deref())?;
-        DocumentSource::open(storage, &files, (&content, &column), cache)
+        // Of a mixture, each name in `val` is that of files of some source.
+        let mut matched = std::collections::BTreeSet::new();
+        let mut open = |TextRows { paths, column, content, .. }: &TextRows| {
+            let reads = if matches!(content, TextContent::Ids(_)) { Reads::Ids } else { Reads::Texts };
+            let files = paths::expand(paths, reads, &storage)?;
+            let val = match (&val, &sources.names) {
+                (Some(patterns), Some(_)) => {
+                    let is_here = |one: &&String| {
+                        split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok()
+                    };
+                    let here: Vec<_> = patterns.iter().filter(is_here).cloned().collect();
+                    matched.extend(here.iter().cloned());
+                    Some(here)
+                }
+                _ => val.clone(),
+            };
+            let files = split_documents(&files, part, val.as_deref())?;
+            let column = column.as_ref().unwrap_or(&usual);
+            DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())
+        };
+        let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
+            open(rows).map_err(|error| match sources.names {
+                None => error,
+                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
+            })
+        });
+        let opened = opened.collect::<Result<_>>()?;
+        let missing = val.iter().flatten().find(|one| sources.names.is_some() && !matched.contains(*one));
+        if let Some(missing) = missing {
+            let message = format!("val={missing:?} matches no file of any source");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        DocumentSources::new(opened)
     })
 }

@@ -100,8 +100,8 @@ impl Collate for Bins {
 impl PackRows for Bins {
     type Example = (u64, u64);
 
-    fn wants(&mut self, stream: usize) -> Result<bool> {
-        Ok(self.packers[stream].pack(self.per_stream))
+    fn wants(&mut self) -> Result<Option<usize>> {
+        Ok((0..self.packers.len()).find(|&stream| self.packers[stream].pack(self.per_stream)))
     }
     fn end(&mut self, stream: usize) {
         self.packers[stream].at_end = true;

@@ -122,6 +122,7 @@ fn state(bytes: &[u8]) {
         data: serde_json::Map::new(),
         former: serde_json::Map::new(),
         share: Share { rank: 1, world_size: 2 },
+        per_packer: 1,
         default_order: None,
     };
     if let Ok(position) = identity.position(&value) {

@@ -32,6 +32,8 @@ pub struct Identity {
     pub former: Map<String, Value>,
     /// This rank and the world size, which determine the streams of this process.
     pub share: Share,
+    /// The streams of a packer: one for each source of a mixture; else 1.
+    pub per_packer: u64,
     /// The order, if it was chosen and not given.
     pub default_order: Option<DefaultOrder>,
 }
@@ -81,11 +83,19 @@ impl Identity {
             state["chapter"] = json!([start.chapter, start.steps, world_size]);
         }
         if let Some(stream_positions) = stream_positions {
-            let packers = self.share.streams(layout.n_streams).zip(&**stream_positions);
+            let packers = self.streams(layout.n_streams).zip(&**stream_positions);
+            let mixes = self.per_packer > 1;
+            let packer = |at| packer(at, mixes);
             let packers: Map<_, _> = packers.map(|(number, at)| (number.to_string(), packer(at))).collect();
             state["packers"] = packers.into();
         }
         state
+    }
+
+    /// This process's streams of `n_packers` packers.
+    fn streams(&self, n_packers: u64) -> Range<u64> {
+        let Range { start, end } = self.share.streams(n_packers);
+        start.saturating_mul(self.per_packer)..end.saturating_mul(self.per_packer)
     }
 
     /// The positions of this process's streams in a state, if the state has any.
@@ -104,7 +114,7 @@ impl Identity {
             return Ok(None);
         }
         let mut stream_positions = Vec::new();
-        let Range { start, end } = self.share.streams(n_streams);
+        let Range { start, end } = self.streams(n_streams);
         // The state's `n_streams` may be huge: stop after the first packer that is missing.
         for number in start..end.min(start.saturating_add(packers.len() as u64 + 1)) {
             let Some(packer) = packers.get(&number.to_string()) else {
@@ -211,13 +221,14 @@ fn chapter(chapter: Option<&Value>) -> Option<Option<CutPosition>> {
     Some(Some(CutPosition { start, world_size: world_size.as_u64()? }))
 }
 
-/// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents.
+/// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents; in
+/// a mixture one source's part of it, with what counts for the choice of the next source.
 ///
 /// The held documents are a text with one word for each: its row minus the previous one's row. If the
 /// document continues at another token than the first, a colon and the token's number follow. A list of pairs
 /// would take four times the memory and ten times the time, which matters if a state is taken with every
 /// batch.
-fn packer(at: &StreamPosition) -> Value {
+fn packer(at: &StreamPosition, mixes: bool) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
@@ -230,7 +241,11 @@ fn packer(at: &StreamPosition) -> Value {
         }
         before = row as i64;
     }
-    json!({"documents_read": at.draws, "held": held})
+    let mut packer = json!({"documents_read": at.draws, "held": held});
+    if mixes {
+        packer["taken"] = at.taken.into();
+    }
+    packer
 }
 
 /// [`CarriedRecord::used`] of a document of which no token is in a row yet: it continues after its BOS.
@@ -247,7 +262,8 @@ fn stream_position(packer: &Value) -> Option<StreamPosition> {
         Some(CarriedRecord { row: u64::try_from(before).ok()?, used })
     });
     let held = held.collect::<Option<_>>()?;
-    Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, held })
+    let taken = packer.get("taken").map_or(Some(0), Value::as_u64)?;
+    Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, taken, held })
 }
 
 /// The lost records in a state; empty if the state has no entry, none if the entry is invalid.
@@ -367,6 +383,7 @@ mod tests {
             data: map(json!({"rows": 7})),
             former: Map::new(),
             share: Share { rank: 1, world_size: 2 },
+            per_packer: 1,
             default_order: None,
         }
     }
@@ -395,6 +412,7 @@ mod tests {
         let held = |row, used| CarriedRecord { row, used };
         let stream_position = |n: u64| StreamPosition {
             draws: 100 + n,
+            taken: 0,
             held: vec![held(n, 1), held(1 << 50, 205), held(3, u32::MAX), held(4, 1)],
         };
         let whole = |rank, world_size| Identity { share: Share { rank, world_size }, ..identity(1) };

@@ -96,7 +96,9 @@ use forebay_engine::{contract, fields, order};
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
-pub use documents::{ChatForm, DocumentForm, DocumentReader, DocumentSource, TextContent};
+pub use documents::{
+    ChatForm, DocumentForm, DocumentReader, DocumentSource, DocumentSources, DocumentsReader, TextContent,
+};
 pub use entries::Entry;
 pub use file_format::FileFormat;
 pub use mapped::MappedFiles;

@@ -155,6 +155,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "outputs": Case(["path"], other_batches=True),
         **policy,
     }
+    mixed = {"parquet_files": dict.fromkeys(("a", "b"), files.texts)}
     tokens = {
         "parquet_files": Case([files.texts / f"shard_{i}.parquet" for i in (0, 2)], named="num_documents"),
         "tokenizer": Case(encode_upper),
@@ -169,10 +170,14 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "world_size": Case(2, named="global_batch_size"),
         "seed": Case(2**64 - 1),
         "infinite": Case(value=False),
+        "weights": Case([(0, {"a": 3.0, "b": 1.0})], mixed),
+        "weights_in": Case("documents", mixed | {"weights": {"a": 3, "b": 1}}),
+        "stop": Case("all_exhausted_without_replacement", mixed | {"infinite": False}),
         "text_column": Case("body"),
         "fit": Case("carry", named="crop"),
         "on_long": Case("cut", {"fit": "pad"}),
         "pad_id": Case(9, {"fit": "pad"}),
+        "pad_multiple": Case(31),
         "crop": Case("carry"),
         "n_streams": Case(2),
         "stride": Case("global"),
@@ -180,6 +185,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "drop_last": Case(value=True),
         "dtype": Case("int32", other_batches=True),
         "extras": Case(["doc_ids"], other_batches=True),
+        "max_documents": Case(100, {"extras": ["cu_seqlens"]}, other_batches=True),
         "pattern": Case(r"\S+|\s+", ranks | {"pattern": r"\w+|\W+"}, named="tokenizer"),
         "special_tokens": Case(
             {"<|endoftext|>": 50256, "<|x|>": 50257}, ranks | {"pattern": r"\w+|\W+"}, named="tokenizer"

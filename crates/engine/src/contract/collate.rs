@@ -17,6 +17,8 @@ pub struct CarriedRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamPosition {
     pub draws: u64,
+    /// What the collator has taken from the stream, in its own unit, if it chooses among streams by that.
+    pub taken: u64,
     /// The records that the collator holds, in the collator's order.
     pub held: Vec<CarriedRecord>,
 }
@@ -80,16 +82,26 @@ pub trait Collate: Send {
     }
 }
 
-/// Takes as many examples of each stream as it needs to fill the stream's rows of a batch, and may hold some
-/// for later batches.
+/// Takes as many examples of each stream as it needs to fill a batch, in the order that it chooses, and may
+/// hold some for later batches.
 pub trait PackRows {
     type Example;
 
-    /// Fills the current batch as far as possible, and returns whether it needs another example of `stream`.
+    /// Fills the current batch as far as possible, and returns the stream of which it needs another example;
+    /// `None` if the batch is complete, or no stream has more.
     ///
     /// # Errors
     /// As [`Collate::put`].
-    fn wants(&mut self, stream: usize) -> Result<bool>;
+    fn wants(&mut self) -> Result<Option<usize>>;
+
+    /// Called once before all else: the number of the first batch, and what it has taken from each stream
+    /// before, as [`PackRows::taken`].
+    fn begin(&mut self, _batch: u64, _taken: &[u64]) {}
+
+    /// What the next choice of a stream depends on, in [`StreamPosition::taken`].
+    fn taken(&self, _stream: usize) -> u64 {
+        0
+    }
 
     /// Called instead of [`Collate::put`] if the next record of `stream` is bad; `row` is counted over the
     /// files as given.
@@ -116,7 +128,7 @@ pub trait PackRows {
 pub struct BatchSizes {
     /// The most rows of a batch.
     pub size: usize,
-    /// Streams that fill a batch. With a [`PackRows`] each stream fills the same number of rows.
+    /// Streams that fill a batch.
     pub n_streams: usize,
     /// Batches made ahead: a pool should keep the memory of as many released batches, and of a few more.
     pub ahead: usize,

@@ -1,14 +1,15 @@
 //! [`Groups`]: row groups dealt out to streams, one for each of V packers.
 //!
 //! Packed batches take as many records as they need, so they are defined over streams that share no records:
-//! stream v owns the row groups v, v + V, … of every file, or of all files together, for any number of ranks.
+//! packer v owns the row groups v, v + V, … of every file, or of all files together, for any number of ranks.
+//! With several sources it has a stream for each, and the groups of each source are dealt out on their own.
 //! In each epoch a stream reads all its row groups, in the order given or in a new seeded order; rows within
 //! a group are read in storage order.
 //!
 //! Source: own; dealing row groups to ranks file by file is the rule of the reference (nanochat), see
 //! `docs/determinism.md`.
 
-use std::ops::Range;
+use std::{cmp::Reverse, collections::BinaryHeap, ops::Range};
 
 /// How row groups are dealt out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub enum Stride {
     File,
     /// Dealing continues from file to file.
     Global,
+    /// Each group, in the order of files, goes to the stream that has the fewest rows so far, of equal ones
+    /// to the first. So the rows of two streams differ by at most the largest group.
+    Balanced,
 }
 
 impl Stride {
@@ -25,6 +29,7 @@ impl Stride {
         match self {
             Self::File => "file",
             Self::Global => "global",
+            Self::Balanced => "balanced",
         }
     }
 }
@@ -33,6 +38,8 @@ impl Stride {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
     files: Vec<Vec<Range<u64>>>,
+    /// The first file of each source after the first one.
+    later: Vec<usize>,
     stride: Option<Stride>,
     /// Whether each epoch has a new order.
     pub is_shuffled: bool,
@@ -43,7 +50,27 @@ impl Groups {
     /// [`Stride::File`], unless a file has fewer groups than there are streams: then some streams would get
     /// nothing from that file.
     pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
-        Self { files, stride, is_shuffled }
+        Self { files, later: Vec::new(), stride, is_shuffled }
+    }
+
+    /// The same row groups as those of several sources; `starts` has the first file of each.
+    pub fn of_sources(self, starts: &[usize]) -> Self {
+        Self { later: starts.iter().skip(1).copied().collect(), ..self }
+    }
+
+    /// The number of sources.
+    pub fn n_sources(&self) -> usize {
+        self.later.len() + 1
+    }
+
+    /// The row groups of each source.
+    pub fn sources(&self) -> Vec<Self> {
+        let starts = [0].into_iter().chain(self.later.iter().copied());
+        let ends = self.later.iter().copied().chain([self.files.len()]);
+        let source = |(start, end): (usize, usize)| {
+            Self::new(self.files[start..end].to_vec(), self.stride, self.is_shuffled)
+        };
+        starts.zip(ends).map(source).collect()
     }
 
     /// The same row groups with another stride.
@@ -65,6 +92,16 @@ impl Groups {
                 self.files.iter().flat_map(|file| file.iter().skip(first).step_by(step)).cloned().collect()
             }
             Stride::Global => self.files.iter().flatten().skip(first).step_by(step).cloned().collect(),
+            Stride::Balanced => {
+                // bounded: by the streams that the layout has.
+                let mut fewest: BinaryHeap<_> = (0..step).map(|stream| Reverse((0, stream))).collect();
+                let is_own = |group: &&Range<u64>| {
+                    let Some(Reverse((rows, stream))) = fewest.pop() else { return false };
+                    fewest.push(Reverse((rows + group.end - group.start, stream)));
+                    stream == first
+                };
+                self.files.iter().flatten().filter(is_own).cloned().collect()
+            }
         };
         groups.retain(|group| !group.is_empty());
         groups
@@ -117,11 +154,30 @@ mod tests {
 
     #[test]
     fn every_row_belongs_to_one_stream() {
-        for (stride, n_streams) in [(Stride::File, 3), (Stride::Global, 3), (Stride::Global, 7)] {
+        for (stride, n_streams) in
+            [(Stride::File, 3), (Stride::Global, 3), (Stride::Global, 7), (Stride::Balanced, 3)]
+        {
             let mut rows: Vec<u64> =
                 (0..n_streams).flat_map(|v| groups(Some(stride)).of(v, n_streams)).flatten().collect();
             rows.sort_unstable();
             assert_eq!(rows, (0..70).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn balanced_rows_differ_by_at_most_a_group() {
+        let sizes = [256, 256, 256, 256, 256, 65, 3, 3, 3, 0, 700, 1, 256, 256, 256, 256, 256, 65];
+        let mut first = 0;
+        let group = |n: &u64| {
+            first += n;
+            first - n..first
+        };
+        let groups: Vec<_> = sizes.iter().map(group).collect();
+        let files = vec![groups[..6].to_vec(), groups[6..11].to_vec(), groups[11..].to_vec()];
+        for n_streams in 1..9 {
+            let rows = Groups::new(files.clone(), Some(Stride::Balanced), false).rows(n_streams);
+            assert_eq!(rows.iter().sum::<u64>(), sizes.iter().sum::<u64>());
+            assert!(rows.iter().max().unwrap() - rows.iter().min().unwrap() <= 700, "{rows:?}");
         }
     }
 

@@ -35,8 +35,10 @@ pub struct Schedule {
     /// Positions of a finite pass, or rows of an epoch.
     positions: u64,
     reading: Reading,
-    /// With [`Order::Groups`], one for each stream of this rank.
+    /// With [`Order::Groups`], one for each stream of this rank: for each packer, one for each source.
     dealt: Vec<Reading>,
+    /// Streams of a packer, with [`Order::Groups`]; else 1.
+    per_packer: u64,
     sources: Option<Sources>,
     /// The weights of the rows, of each source.
     weights: Option<Vec<Weighted>>,
@@ -106,6 +108,7 @@ impl Schedule {
             positions,
             reading,
             dealt: Vec::new(),
+            per_packer: 1,
             sources,
             weights: None,
             permutations,
@@ -157,22 +160,28 @@ impl Schedule {
     /// # Errors
     /// [`ErrorKind::Config`] if a stream has no rows.
     pub(crate) fn dealt(rules: Rules, groups: &Groups) -> Result<Self> {
-        let (seed, n_streams) = (rules.seed, rules.layout.n_streams);
+        let (seed, n_packers) = (rules.seed, rules.layout.n_streams);
         // Each stream has its own reading order; that of all shards is unused.
-        let mut schedule = Self::new(rules, &[n_streams], None)?;
-        schedule.positions = 0;
-        for stream in 0..n_streams {
+        let mut schedule = Self::new(rules, &[n_packers], None)?;
+        (schedule.positions, schedule.per_packer) = (0, groups.n_sources() as u64);
+        let sources = groups.sources();
+        let streams = (0..n_packers).flat_map(|packer| (0..).zip(&sources).map(move |from| (packer, from)));
+        for (stream, (packer, (number, groups))) in (0..).zip(streams) {
             let order =
                 if groups.is_shuffled { ShardOrder::ShuffledGroups(stream) } else { ShardOrder::Given };
-            let reading = Reading::over(seed, order, groups.of(stream, n_streams));
+            let reading = Reading::over(seed, order, groups.of(packer, n_packers));
             if reading.rows() == 0 {
-                let stride = groups.stride(n_streams);
+                let stride = groups.stride(n_packers);
                 let hint = if stride == Stride::File { "use stride=\"global\", " } else { "" };
+                let source = match sources.len() {
+                    1 => String::new(),
+                    _ => format!(" of source {number} (counted from 0)"),
+                };
                 return Err(Error::new(
                     ErrorKind::Config,
                     format!(
-                        "there are {n_streams} packers (n_streams, else world_size), and stride={:?} leaves no row group for \
-                         packer {stream}; lower them, {hint}or write smaller row groups",
+                        "there are {n_packers} packers (n_streams, else world_size), and stride={:?} leaves no row group{source} \
+                         for packer {packer}; lower them, {hint}or write smaller row groups",
                         stride.name()
                     ),
                 ));
@@ -184,6 +193,11 @@ impl Schedule {
             }
         }
         Ok(schedule)
+    }
+
+    /// The streams of a packer, one for each source; 1 where batches are not packed.
+    pub(crate) fn per_packer(&self) -> usize {
+        self.per_packer as usize
     }
 
     /// The same schedule with batches by length, from a chapter of the pass on.
@@ -253,7 +267,7 @@ impl Schedule {
         if !self.rules.is_streamed() {
             return 1;
         }
-        (self.rules.layout.n_streams / self.rules.layout.world_size) as usize
+        (self.rules.layout.n_streams / self.rules.layout.world_size * self.per_packer) as usize
     }
 
     /// The rows of a full batch that a stream fills; if batches are counted, also the draws that a batch

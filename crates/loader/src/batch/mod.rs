@@ -9,6 +9,7 @@ mod padded;
 mod pairs;
 mod remix;
 mod rows;
+mod shares;
 mod values;
 mod written;
 
@@ -18,4 +19,5 @@ pub use padded::PadTo;
 pub use pairs::MixedPairs;
 pub use remix::RemixedGroups;
 pub use rows::{Example, RowCollate, RowMixing, SpareBuffers};
+pub use shares::{MixEnd, SourceCounts, SourceMeter, SourceMix};
 pub(crate) use values::bytes_of;

@@ -16,6 +16,7 @@ use std::sync::{
 use crossbeam::queue::ArrayQueue;
 
 use super::packed_fields::{PackPlan, PackedFields};
+use super::shares::{Shares, SourceCounts, SourceMeter};
 use crate::{
     Error, ErrorKind, Result,
     contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
@@ -123,6 +124,8 @@ struct Lane {
     /// Documents that were left out since the last one that was not.
     n_skipped: u64,
     is_over: bool,
+    /// What it has taken of each source; each has a stream of its own.
+    shares: Shares,
 }
 
 #[derive(Debug)]
@@ -131,7 +134,13 @@ pub struct TokenCollate {
     pool: Arc<ColumnPool>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
+    /// Counts of each source since the last complete batch, and where they are added then.
+    counts: Vec<SourceCounts>,
+    sources: Arc<[SourceMeter]>,
     lanes: Vec<Lane>,
+    /// The lane that is filled, and the batch.
+    lane: usize,
+    batch: u64,
     rows: usize,
     under_way: Option<PackedFields>,
     parts: Vec<DocumentPart>,
@@ -144,13 +153,14 @@ pub struct TokenCollate {
 }
 
 impl TokenCollate {
-    /// Creates a collator that takes memory from `pool`, returns vectors to `spare`, and reports to `meter`.
+    /// Creates a collator that takes memory from `pool`, returns vectors to `spare`, and reports to `meter`
+    /// and, for each source, to `sources`.
     pub fn new(
         plan: PackPlan,
         batches: BatchSizes,
         pool: Arc<ColumnPool>,
         spare: SpareTokens,
-        meter: Arc<PackMeter>,
+        (meter, sources): (Arc<PackMeter>, Arc<[SourceMeter]>),
     ) -> Self {
         let lane = |_| Lane {
             packer: plan.packer(),
@@ -160,9 +170,16 @@ impl TokenCollate {
             unit: 0,
             n_skipped: 0,
             is_over: false,
+            shares: Shares::new(&plan.mix),
         };
+        let n_sources = plan.mix.n_sources();
         Self {
-            lanes: (0..batches.n_streams).map(lane).collect(),
+            lanes: (0..batches.n_streams / n_sources).map(lane).collect(),
+            lane: 0,
+            batch: 0,
+            // bounded: some words for each source.
+            counts: vec![SourceCounts::default(); n_sources],
+            sources,
             rows: batches.size,
             plan,
             pool,
@@ -177,14 +194,20 @@ impl TokenCollate {
         }
     }
 
-    fn rows_per_stream(&self) -> usize {
+    fn rows_per_lane(&self) -> usize {
         self.rows / self.lanes.len()
     }
 
+    /// The lane and the source of a stream.
+    fn lane_of(&self, stream: usize) -> (usize, usize) {
+        let n_sources = self.counts.len();
+        (stream / n_sources, stream % n_sources)
+    }
+
     /// Counts a document of the current unit, and ends the unit with its last one.
-    fn count(&mut self, stream: usize, row: u64) {
+    fn count(&mut self, lane: usize, row: u64) {
         let PackPlan { unit, is_mixed, groups, .. } = &self.plan;
-        let lane = &mut self.lanes[stream];
+        let lane = &mut self.lanes[lane];
         lane.unit += 1;
         let is_last = if *is_mixed {
             lane.unit == *unit
@@ -199,16 +222,21 @@ impl TokenCollate {
     }
 
     /// Packs a piece of one document, or pads the row; returns whether there was anything to do.
-    fn pick(&mut self, stream: usize) -> Result<bool> {
+    fn pick(&mut self, lane: usize) -> Result<bool> {
         let fields = match &mut self.under_way {
             Some(under_way) => under_way,
             None => self.under_way.insert(PackedFields::acquire(&self.plan, self.rows, &self.pool)?),
         };
-        let row = stream * (self.rows / self.lanes.len()) + self.lanes[stream].rows;
-        let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
+        let row = lane * (self.rows / self.lanes.len()) + self.lanes[lane].rows;
+        let Lane { packer, rows, column, nth, .. } = &mut self.lanes[lane];
+        let dropped = packer.n_dropped();
         let (capacity, at) = (self.plan.capacity(), *column);
+        let multiple = self.plan.pad_multiple;
         let piece = packer.place_weighted(capacity - at, |tokens, weights| {
             fields.write(row, at, *nth, tokens, weights);
+            if multiple > 1 && at > 0 {
+                fields.ignore_target(row, at - 1);
+            }
         });
         let piece = piece.map(|Piece { row, start, len }| (row, start, len));
         // Where no document is cropped, none fits the rest of the row, or none is left at all.
@@ -218,19 +246,51 @@ impl TokenCollate {
         };
         let Some((document, start, len)) = piece.or_else(padding) else { return Ok(false) };
         if document == DocumentPart::PADDING {
-            fields.pad(row, at, *nth, self.plan.pad);
+            fields.pad(row, at..capacity, (*nth, 0), self.plan.pad);
+            fields.mark_source(row, at, len, -1);
             self.now_padded += len as u64;
+        } else {
+            let source = self.plan.mix.source_of(document);
+            self.counts[source].tokens += len as u64;
+            self.counts[source].dropped += packer.n_dropped() - dropped;
+            fields.mark_source(row, at, len, source as i32);
         }
         self.parts.push(DocumentPart { row, column: at, len, document, start });
-        (*column, *nth) = (*column + len, *nth + 1);
+        let mut end = at + len;
+        if multiple > 1 && end < capacity {
+            // The place of the last target alone is for no document.
+            let next = end.next_multiple_of(multiple);
+            let next = if next >= self.plan.seq_len { capacity } else { next };
+            fields.pad(row, end..next, (*nth, len as i32), self.plan.pad);
+            fields.mark_source(row, end, next - end, -1);
+            self.now_padded += (next - end) as u64;
+            end = next;
+        }
+        (*column, *nth) = (end, *nth + 1);
         if *column == capacity {
             (*rows, *column, *nth) = (*rows + 1, 0, 0);
         }
         Ok(true)
     }
 
-    fn give_back(&mut self, stream: usize) {
-        if let Some(vector) = self.lanes[stream].packer.spare() {
+    /// Fills the rows of a lane as far as possible; returns the source of which it needs a document.
+    fn source_wanted(&mut self, lane: usize) -> Result<Option<usize>> {
+        loop {
+            let Lane { packer, rows, unit, is_over, shares, .. } = &self.lanes[lane];
+            if *rows == self.rows_per_lane() {
+                return Ok(None);
+            }
+            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
+                return Ok(shares.next(&self.plan.mix));
+            }
+            if !self.pick(lane)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn give_back(&mut self, lane: usize) {
+        if let Some(vector) = self.lanes[lane].packer.spare() {
             // A full queue drops it.
             let _ = self.spare.push(vector);
         }
@@ -244,9 +304,15 @@ impl Collate for TokenCollate {
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
         let TokenExample { ids, weights, row } = example;
         let len = ids.len();
-        let Lane { packer, n_skipped, .. } = &mut self.lanes[stream];
-        let before = packer.len();
+        let (lane, source) = self.lane_of(stream);
+        let Lane { packer, n_skipped, shares, .. } = &mut self.lanes[lane];
+        let (before, held, dropped) = (packer.len(), packer.n_tokens(), packer.n_dropped());
         packer.push(Document { ids, weights, row, start: 1 });
+        self.counts[source].dropped += packer.n_dropped() - dropped;
+        if packer.len() > before {
+            self.counts[source].documents += 1;
+            shares.take(&self.plan.mix, source, packer.n_tokens() - held);
+        }
         *n_skipped = if packer.len() > before { 0 } else { *n_skipped + 1 };
         if *n_skipped > self.plan.groups.last().copied().unwrap_or_default() {
             let message = format!(
@@ -256,17 +322,35 @@ impl Collate for TokenCollate {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        self.give_back(stream);
-        self.count(stream, row);
+        self.give_back(lane);
+        self.count(lane, row);
         Ok(())
+    }
+
+    fn complete(&mut self, _rows: usize) -> Result<()> {
+        let Some(most) = self.plan.max_documents else { return Ok(()) };
+        let per_lane = self.rows_per_lane();
+        let is_in = |part: &&DocumentPart| {
+            part.column < self.plan.seq_len && part.row % per_lane < self.lanes[part.row / per_lane].rows
+        };
+        let n = self.parts.iter().filter(is_in).count();
+        if n <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "batch {} has {n} documents, and max_documents is {most}; raise it, which changes no batch, so that a state from before \
+             continues here",
+            self.batch
+        );
+        Err(Error::new(ErrorKind::Config, message))
     }
 
     fn take(&mut self, rows: usize) -> TokenBatch {
         let mut parts = std::mem::take(&mut self.parts);
         let mut fields = self.under_way.take();
         if let Some(fields) = fields.as_mut().filter(|_| rows < self.rows) {
-            let per_stream = self.rows_per_stream();
-            let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
+            let per_lane = self.rows_per_lane();
+            let is_complete = |row: usize| row % per_lane < self.lanes[row / per_lane].rows;
             fields.keep(is_complete);
             parts.retain(|part| is_complete(part.row));
             for part in &mut parts {
@@ -274,8 +358,11 @@ impl Collate for TokenCollate {
             }
         }
         let mut held = Packing::default();
-        for Lane { packer, rows, .. } in &mut self.lanes {
+        self.batch += 1;
+        self.lane = 0;
+        for Lane { packer, rows, shares, .. } in &mut self.lanes {
             *rows = 0;
+            shares.enter(&self.plan.mix, self.batch);
             held.documents += packer.len() as u64;
             held.tokens += packer.n_tokens();
             held.bytes += packer.n_bytes() as u64;
@@ -295,6 +382,9 @@ impl Collate for TokenCollate {
         padded.fetch_add(now_padded, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
+        for (meter, counts) in self.sources.iter().zip(&mut self.counts) {
+            meter.add(std::mem::take(counts));
+        }
         let columns = match fields {
             Some(fields) => fields.finish(rows),
             None => Columns { rows, columns: self.pool.fields().iter().map(|_| Column::default()).collect() },
@@ -310,27 +400,36 @@ impl Collate for TokenCollate {
 impl PackRows for TokenCollate {
     type Example = TokenExample;
 
-    fn wants(&mut self, stream: usize) -> Result<bool> {
-        loop {
-            let Lane { packer, rows, unit, is_over, .. } = &self.lanes[stream];
-            if *rows == self.rows_per_stream() {
-                return Ok(false);
+    fn wants(&mut self) -> Result<Option<usize>> {
+        while self.lane < self.lanes.len() {
+            if let Some(source) = self.source_wanted(self.lane)? {
+                return Ok(Some(self.lane * self.counts.len() + source));
             }
-            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
-                return Ok(true);
-            }
-            if !self.pick(stream)? {
-                return Ok(false);
-            }
+            self.lane += 1;
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, batch: u64, taken: &[u64]) {
+        self.batch = batch;
+        for (Lane { shares, .. }, taken) in self.lanes.iter_mut().zip(taken.chunks(self.counts.len())) {
+            shares.begin(&self.plan.mix, batch, taken);
         }
     }
 
+    fn taken(&self, stream: usize) -> u64 {
+        let (lane, source) = self.lane_of(stream);
+        self.lanes[lane].shares.taken(source)
+    }
+
     fn miss(&mut self, stream: usize, row: u64) {
-        self.count(stream, row);
+        self.count(self.lane_of(stream).0, row);
     }
 
     fn end(&mut self, stream: usize) {
-        self.lanes[stream].is_over = true;
+        let (lane, source) = self.lane_of(stream);
+        let Lane { is_over, shares, .. } = &mut self.lanes[lane];
+        *is_over |= shares.end(&self.plan.mix, source);
     }
 
     fn rows(&self) -> usize {
@@ -338,7 +437,13 @@ impl PackRows for TokenCollate {
     }
 
     fn held(&self, stream: usize) -> Vec<CarriedRecord> {
-        self.lanes[stream].packer.held().map(|(row, used)| CarriedRecord { row, used }).collect()
+        // The first stream of a packer has those of all its sources, whose order matters.
+        match self.lane_of(stream) {
+            (lane, 0) => {
+                self.lanes[lane].packer.held().map(|(row, used)| CarriedRecord { row, used }).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn hold(&mut self, stream: usize, held: CarriedRecord, example: TokenExample) -> Result<()> {
@@ -363,8 +468,9 @@ impl PackRows for TokenCollate {
                 weights[0] = 0.0;
             }
         }
-        self.lanes[stream].packer.restore(Document { ids, weights, row, start: held.used });
-        self.give_back(stream);
+        let (lane, _) = self.lane_of(stream);
+        self.lanes[lane].packer.restore(Document { ids, weights, row, start: held.used });
+        self.give_back(lane);
         Ok(())
     }
 }
@@ -373,7 +479,7 @@ impl PackRows for TokenCollate {
 mod tests {
     use super::*;
     use crate::{
-        batch::{Extras, LossPlan, token_fields},
+        batch::{Extras, LossPlan, SourceMix, token_fields},
         fields::DataType,
         pack::LongRule,
     };
@@ -392,13 +498,17 @@ mod tests {
             id_type: DataType::Int64,
             extras: Extras::default(),
             loss: LossPlan::default(),
+            mix: SourceMix::one(),
+            max_documents: None,
+            pad_multiple: 1,
         }
     }
 
     fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
         let pool = ColumnPool::new(token_fields(plan).into(), size, 1);
         let batches = BatchSizes { size, n_streams, ahead: 1 };
-        TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
+        let meters = (Arc::default(), plan.mix.meters());
+        TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), meters)
     }
 
     /// A document of `len` tokens, BOS included; each id contains the row and the token's index.
@@ -411,7 +521,7 @@ mod tests {
     }
 
     fn feed(collate: &mut TokenCollate, stream: usize, documents: &mut impl Iterator<Item = TokenExample>) {
-        while collate.wants(stream).unwrap() {
+        while collate.source_wanted(stream).unwrap().is_some() {
             match documents.next() {
                 Some(document) => collate.put(BatchSlot { stream, row: 0, draw: 0 }, document).unwrap(),
                 None => collate.end(stream),
@@ -533,6 +643,57 @@ mod tests {
     }
 
     #[test]
+    fn documents_padded_to_a_multiple() {
+        let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
+        let four = PackPlan { seq_len: 8, pad_multiple: 4, extras, pad: 77, ..plan(3, 1, CropRule::Drop) };
+        let mut collate = collate(&four, 3, 1);
+        let mut documents = [4, 3, 9, 6].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        assert_eq!(collate.rows(), 3);
+        let batch = collate.take(3);
+        let (inputs, targets) = halves(&batch);
+        let rows = |half: &[i64]| half.chunks(8).map(<[i64]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(
+            rows(&inputs),
+            [
+                [0, 301, 302, 303, 304, 305, 306, 307],
+                [0, 401, 402, 403, 404, 405, 77, 77],
+                [0, 101, 102, 103, 0, 201, 202, 77],
+            ]
+        );
+        assert_eq!(
+            rows(&targets),
+            [
+                [301, 302, 303, 304, 305, 306, 307, 308],
+                [401, 402, 403, 404, 405, -100, -100, -100],
+                [101, 102, 103, -100, 201, 202, -100, -100],
+            ]
+        );
+        let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
+        assert_eq!(doc_ids.values.values::<i32>()[8..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(
+            position_ids.values.values::<i32>()[8..],
+            [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3]
+        );
+        assert_eq!((batch.packing.delivered, batch.packing.padded), (22, 5));
+    }
+
+    #[test]
+    fn more_documents_than_a_batch_may_have() {
+        for (most, is_good) in [(2, true), (1, false)] {
+            let mut collate =
+                collate(&PackPlan { max_documents: Some(most), ..plan(4, 4, CropRule::Drop) }, 1, 1);
+            let mut documents = [4, 3, 6, 2].iter().zip(1..).map(|(&len, row)| document(row, len));
+            feed(&mut collate, 0, &mut documents);
+            let error = collate.complete(1).err().map(|error| error.message);
+            assert_eq!(error.is_none(), is_good, "{error:?}");
+            assert!(
+                error.is_none_or(|error| error.contains("batch 0 has 2 documents, and max_documents is 1"))
+            );
+        }
+    }
+
+    #[test]
     fn documents_that_are_all_too_long() {
         let mut collate = collate(&plan(2, 1, CropRule::Pad(LongRule::Skip)), 1, 1);
         let mut put = |row| {
@@ -617,7 +778,7 @@ mod tests {
                 let drain = |collate: &mut TokenCollate| {
                     collate.end(0);
                     let mut rows = Vec::new();
-                    while !collate.wants(0).unwrap() && collate.rows() == 2 {
+                    while collate.wants().unwrap().is_none() && collate.rows() == 2 {
                         rows.push(halves(&collate.take(2)));
                     }
                     rows

@@ -4,8 +4,9 @@
 //! A row of `seq_len + 1` tokens gives `seq_len` inputs and, shifted by one token, as many targets; all
 //! inputs of a batch precede all targets. Each token is written into both halves, directly in its final type.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
+use super::SourceMix;
 use crate::{
     Result,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
@@ -38,6 +39,12 @@ pub struct PackPlan {
     pub id_type: DataType,
     pub extras: Extras,
     pub loss: LossPlan,
+    /// The sources, if there are several.
+    pub mix: SourceMix,
+    /// The most documents in the inputs of a batch, if `cu_seqlens` has the same length in all batches.
+    pub max_documents: Option<usize>,
+    /// Each document begins at a multiple of this number of inputs, which divides `seq_len`.
+    pub pad_multiple: usize,
 }
 
 /// Which targets count in the loss.
@@ -93,6 +100,8 @@ pub struct Extras {
     pub cu_seqlens: bool,
     /// Which documents the parts are from.
     pub documents: bool,
+    /// The number of each input's source.
+    pub source: bool,
 }
 
 /// The fields of a batch: `ids`, with two halves, `inputs` and `targets`; then those of `extras` that have a
@@ -100,8 +109,8 @@ pub struct Extras {
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     let seq_len = plan.seq_len as u64;
     let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];
-    let Extras { doc_ids, position_ids, .. } = plan.extras;
-    for (name, is_wanted) in [("doc_ids", doc_ids), ("position_ids", position_ids)] {
+    let Extras { doc_ids, position_ids, source, .. } = plan.extras;
+    for (name, is_wanted) in [("doc_ids", doc_ids), ("position_ids", position_ids), ("source", source)] {
         if is_wanted {
             fields.push(Field::stacked(name, DataType::Int32, [seq_len]));
         }
@@ -208,18 +217,36 @@ impl PackedFields {
         }
     }
 
-    /// Pads a row, whose parts are `nth`, from `column` on, which is not 0.
-    pub(super) fn pad(&mut self, row: usize, column: usize, nth: i32, id: u32) {
-        let BatchShape { rows, seq_len } = self.shape;
+    /// The input at `column` has no target.
+    pub(super) fn ignore_target(&mut self, row: usize, column: usize) {
+        let at = (self.shape.rows + row) * self.shape.seq_len + column;
+        let ids = &mut self.columns[0].values;
+        match self.id_type {
+            DataType::Int64 => ids.values_mut::<i64>()[at] = IGNORED.into(),
+            _ => ids.values_mut::<i32>()[at] = IGNORED,
+        }
+        self.clear_weights(row, column..column + 1);
+    }
+
+    /// The targets of these inputs of a row have no weight.
+    fn clear_weights(&mut self, row: usize, columns: Range<usize>) {
         if self.loss.is_weighted
             && let Some(weights) = self.columns.last_mut()
         {
-            weights.values.values_mut::<f32>()[row * seq_len + column - 1..(row + 1) * seq_len].fill(0.0);
+            let begin = row * self.shape.seq_len;
+            weights.values.values_mut::<f32>()[begin + columns.start..begin + columns.end].fill(0.0);
         }
+    }
+
+    /// Pads these columns of a row, which do not begin with 0. They are of part `nth`, from `position` on.
+    pub(super) fn pad(&mut self, row: usize, columns: Range<usize>, (nth, position): (i32, i32), id: u32) {
+        self.clear_weights(row, columns.start - 1..columns.end - 1);
+        let BatchShape { rows, seq_len } = self.shape;
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
-        let inputs = row * seq_len + column.min(seq_len)..(row + 1) * seq_len;
+        let inputs = row * seq_len + columns.start.min(seq_len)..row * seq_len + columns.end.min(seq_len);
         // The last token before them has no target.
-        let targets = (rows + row) * seq_len + column - 1..(rows + row + 1) * seq_len;
+        let first_target = (rows + row) * seq_len;
+        let targets = first_target + columns.start - 1..first_target + columns.end - 1;
         let ids = &mut ids.values;
         match self.id_type {
             DataType::Int64 => {
@@ -236,7 +263,16 @@ impl PackedFields {
             doc_ids[inputs.clone()].fill(nth);
         }
         if let Some(position_ids) = self.extras.position_ids.then(|| beside.next()).flatten() {
-            position_ids[inputs].iter_mut().zip(0..).for_each(|(place, position)| *place = position);
+            position_ids[inputs].iter_mut().zip(position..).for_each(|(place, position)| *place = position);
+        }
+    }
+
+    /// Writes the source of the part of `len` tokens from `column` on; -1 for padding.
+    pub(super) fn mark_source(&mut self, row: usize, column: usize, len: usize, source: i32) {
+        if let (true, Some(sources)) = (self.extras.source, self.columns.last_mut()) {
+            let seq_len = self.shape.seq_len;
+            let inputs = column.min(seq_len)..(column + len).min(seq_len);
+            sources.values.values_mut::<i32>()[row * seq_len..][inputs].fill(source);
         }
     }
 

@@ -23,7 +23,7 @@ pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
     AugmentObject, Background, BatchingObject, BucketConfig, ChatRule, CropConfig, CropObject, Exclude,
     FeatureObject, FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig,
-    TextRows, Weights, WholeConfig, WindowConfig,
+    TextRows, TextSources, Weights, WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;

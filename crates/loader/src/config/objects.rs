@@ -48,6 +48,31 @@ impl TextRows {
     }
 }
 
+/// The rows of each source of a loader of documents; sources that are mixed have names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextSources {
+    /// The sources' names in the given order.
+    pub names: Option<Vec<String>>,
+    /// At least one.
+    pub rows: Vec<TextRows>,
+}
+
+impl Default for TextSources {
+    fn default() -> Self {
+        Self { names: None, rows: vec![TextRows::default()] }
+    }
+}
+
+impl TextSources {
+    /// A source for messages, such as `parquet_files` or `parquet_files["web"]`.
+    pub fn name(&self, source: usize) -> String {
+        match &self.names {
+            Some(names) => format!("parquet_files[{:?}]", names[source]),
+            None => "parquet_files".to_owned(),
+        }
+    }
+}
+
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {

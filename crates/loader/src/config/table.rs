@@ -51,7 +51,7 @@ pub mod kind {
     pub type Weights = crate::config::Weights;
     pub type Exclude = crate::config::Exclude;
     pub type Folders = crate::source::AllowPaths;
-    pub type TextRows = crate::config::TextRows;
+    pub type TextSources = crate::config::TextSources;
     pub type StoreOptions = crate::source::StoreOptions;
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
@@ -179,11 +179,11 @@ macro_rules! kind_text {
     (stub StoreOptions) => {
         "Mapping[str, str | bool | None] | None"
     };
-    (docs TextRows) => {
-        "path, sequence of paths, or object of forebay.text"
+    (docs TextSources) => {
+        "path, sequence of paths, object of forebay.text, or dict of names and these"
     };
-    (stub TextRows) => {
-        "_TextFiles"
+    (stub TextSources) => {
+        "_TextSources"
     };
     (docs Names) => {
         "str or sequence of str, optional"

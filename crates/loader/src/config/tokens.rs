@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    PolicyConfig, prefetched, rank_problem,
+    PolicyConfig, TextRows, prefetched, rank_problem,
     table::{self, check, choices, config_struct, first, identity_word, value},
     workers,
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Extras, LossPlan, PackPlan},
+    batch::{Extras, LossPlan, MixEnd, PackPlan, SourceMix},
     engine::{Auto, Plan},
     fields::DataType,
     order::{Batching, Groups, Order, Stride},
@@ -31,8 +31,9 @@ macro_rules! token_parameters {
         /// Files of documents, Parquet, Arrow, JSON lines or text (the last two also as `.gz` or `.zst`): a
         /// file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these, which keeps its
         /// order; files of folders and patterns are sorted by path, numbers by value. Or an object of
-        /// `forebay.text`, which also names the column.
-        parquet_files: TextRows, data, elsewhere(data_files, files, shards, data_dir, path, paths);
+        /// `forebay.text`, which also names the column. A dict of names and these mixes the sources by
+        /// `weights`.
+        parquet_files: TextSources, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json` or its folder, a tiktoken rank file (gpt2, r50k_base, p50k_base,
         /// cl100k_base and o200k_base are recognised by name, others need `pattern` and `special_tokens`), a
         /// SentencePiece `.model`, a `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of
@@ -69,6 +70,21 @@ macro_rules! token_parameters {
         /// documents fill no row; ranks may then differ by some batches. A pass without any batch raises
         /// ConfigError; with several ranks it logs a warning.
         infinite: Bool = true, state, elsewhere(repeat, resampled, endless, loop_forever);
+        /// Share of each source in a mixture, a number of any unit for each name, 0 to leave it out; a list of
+        /// `(batch, dict)` changes the shares at these batches. None: proportional to the sources' numbers of
+        /// documents.
+        weights: Weights = None, state(weights, source_sizes),
+            elsewhere(probabilities, probs, sampling_weights, weights_at);
+        /// What `weights` are shares of: `"tokens"`, counted when a document enters the packing buffer, or
+        /// `"documents"`. None: tokens if there are weights.
+        weights_in: OptionalText = None, state(weights_in), one_of("tokens", "documents"),
+            elsewhere(weights_unit, weight_by);
+        /// When a packer's finite pass over a mixture ends: `"first_exhausted"` (default; when it needs a
+        /// document of a source that has no more) or `"all_exhausted_without_replacement"` (each document
+        /// once; the sources that are left go on by their weights); an infinite mixture has `"restart"`.
+        stop: OptionalText = None, state(stop),
+            one_of("restart", "first_exhausted", "all_exhausted_without_replacement"),
+            elsewhere(stopping_strategy, longest);
         /// Name of the column of documents; in JSON lines, points separate the names of nested fields.
         text_column: Text = "text", state, elsewhere(text_field, content_field, text_key, column);
         /// How documents fill rows. `"drop"` crops one to fill the row, and discards its rest; `"carry"`
@@ -84,14 +100,21 @@ macro_rules! token_parameters {
         /// EOS.
         pad_id: OptionalInt = None, state(pad_id), range(0, i32::MAX as i64),
             elsewhere(pad_token_id, padding_idx, pad_token);
+        /// Pads each document with `pad_id` to a multiple of this number of inputs, for context parallelism
+        /// (twice the number of ranks that share a sequence). Divides `seq_len`. The targets of a document's last
+        /// input and of padding are -100. 1: no such padding.
+        pad_multiple: Int = 1, state(pad_multiple), range(1, 1 << 24),
+            elsewhere(pad_to_multiple_of, divisible_by, document_multiple);
         /// The former name of `fit`.
         crop: OptionalText = None, data, one_of("drop", "carry"), elsewhere(cropping, crop_mode);
         /// Number of packers, each with its own row groups: a multiple of every world size of the run. None:
         /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
         /// Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all
-        /// files together. None: by file, unless a file has fewer row groups than there are packers.
-        stride: OptionalText = None, state, one_of("file", "global"), elsewhere(split_by);
+        /// files together; `"balanced"`: each row group goes to the packer with the fewest documents so far, so
+        /// that packers differ by at most one row group. None: by file, unless a file has fewer row groups than
+        /// there are packers.
+        stride: OptionalText = None, state, one_of("file", "global", "balanced"), elsewhere(split_by);
         /// Shuffle window: documents that each draw chooses from, if the rank has one packer; several packers
         /// share them. None: `buffer_size` with a seed, else 0, which keeps their order.
         shuffle_min_size: OptionalInt = None, state(shuffle_min_size), range(0, 1 << 24),
@@ -103,10 +126,16 @@ macro_rules! token_parameters {
         /// Additional fields of a batch. `"doc_ids"`: int32 `[batch, seq_len]`, number within its row of the
         /// document that an input belongs to. `"position_ids"`: int32 `[batch, seq_len]`, position of the
         /// input in that document. `"cu_seqlens"`: int32 `[n + 1]`, starts of the documents in the
-        /// concatenated rows. `"documents"`: int64 `[n, 6]`, for each part of a document: row of the batch,
+        /// concatenated rows. `"source"`: int32 `[batch, seq_len]`, number of the input's source in a mixture, -1
+        /// for padding. `"documents"`: int64 `[n, 6]`, for each part of a document: row of the batch,
         /// column from 0 to seq_len, shard, row group, row in the shard, and the part's first token in the
         /// document (1: from the beginning).
         extras: Texts = None, free, elsewhere(return_doc_ids, return_position_ids, fields);
+        /// With `"cu_seqlens"`, the most documents in a batch: `cu_seqlens` then has `max_documents + 1` entries
+        /// in every batch, the last ones repeated (documents without tokens), for compiled graphs. A batch with
+        /// more documents raises ConfigError; a loader with a larger number continues from its state. None:
+        /// as many entries as the batch has documents, and one.
+        max_documents: OptionalInt = None, free, range(1, 1 << 30), elsewhere(max_num_docs, max_num_seqs);
         /// For a rank file that is not recognised by name: the regular expression whose matches are the
         /// pieces of a text.
         pattern: OptionalText = None, state(tokenizer), elsewhere(pat_str, regex, split_pattern);
@@ -184,8 +213,8 @@ impl TokenConfig {
     /// Which targets count.
     fn loss(&self) -> LossPlan {
         LossPlan {
-            is_masked: self.parquet_files.is_masked(),
-            is_weighted: self.parquet_files.is_weighted(),
+            is_masked: self.parquet_files.rows.iter().any(TextRows::is_masked),
+            is_weighted: self.parquet_files.rows.iter().any(TextRows::is_weighted),
             across: self.loss_across,
         }
     }
@@ -194,6 +223,22 @@ impl TokenConfig {
     fn fit_problem(&self) -> Option<String> {
         let usual = Self::default();
         let is_padded = self.fit() == "pad";
+        if self.pad_multiple > 1 && self.seq_len % self.pad_multiple != 0 {
+            return Some(format!(
+                "pad_multiple is {}, must divide seq_len, which is {}",
+                self.pad_multiple, self.seq_len
+            ));
+        }
+        if self.pad_multiple > 1 && self.dtype == "uint16" {
+            return Some(
+                "dtype is \"uint16\", which cannot hold the targets -100 of pad_multiple".to_owned(),
+            );
+        }
+        if self.max_documents.is_some() && !self.extras.iter().any(|extra| extra == "cu_seqlens") {
+            return Some(
+                "max_documents is for the length of the extra \"cu_seqlens\"; add it to extras".to_owned(),
+            );
+        }
         if let Some(crop) = self.crop.as_ref().filter(|crop| self.fit != usual.fit && self.fit != **crop) {
             return Some(format!(
                 "crop is {crop:?} and fit is {:?}; crop is its former name, leave it out",
@@ -208,10 +253,14 @@ impl TokenConfig {
             let why = if loss.is_masked { "tokens that are not trained on" } else { "loss_across=False" };
             return Some(format!("dtype is \"uint16\", which cannot hold the targets -100 of {why}"));
         }
+        let inputs = self.batch_size.saturating_mul(self.seq_len);
+        if let Some(most) = self.max_documents.filter(|most| *most > inputs) {
+            return Some(format!("max_documents is {most}, must be at most {inputs}, the inputs of a batch"));
+        }
         let given = match () {
             () if is_padded => return None,
             () if self.on_long != usual.on_long => "on_long",
-            () if self.pad_id.is_some() => "pad_id",
+            () if self.pad_id.is_some() && self.pad_multiple == 1 => "pad_id",
             () => return None,
         };
         Some(format!("{given} is for fit=\"pad\", and fit is {:?}; leave it out", self.fit()))
@@ -243,15 +292,17 @@ impl TokenConfig {
             _ => CropRule::Drop,
         };
         problems.extend(self.fit_problem());
+        self.mix_problems(&mut problems);
         let id_type = match &*self.dtype {
             "int32" => DataType::Int32,
             "uint16" => DataType::Uint16,
             _ => DataType::Int64,
         };
-        let stride = self
-            .stride
-            .as_deref()
-            .map(|stride| if stride == "global" { Stride::Global } else { Stride::File });
+        let stride = self.stride.as_deref().map(|stride| match stride {
+            "global" => Stride::Global,
+            "balanced" => Stride::Balanced,
+            _ => Stride::File,
+        });
         let mut extras = Extras::default();
         for extra in &self.extras {
             match &**extra {
@@ -259,8 +310,9 @@ impl TokenConfig {
                 "position_ids" => extras.position_ids = true,
                 "cu_seqlens" => extras.cu_seqlens = true,
                 "documents" => extras.documents = true,
+                "source" => extras.source = true,
                 _ => {
-                    let names = ["doc_ids", "position_ids", "cu_seqlens", "documents"];
+                    let names = ["doc_ids", "position_ids", "cu_seqlens", "documents", "source"];
                     problems.extend(table::one_of("an entry of extras", extra, &names));
                 }
             }
@@ -334,13 +386,105 @@ impl TokenConfig {
             pad: self.pad_id.map_or(bos, |id| id as u32),
             buffer_size: self.buffer_size as usize,
             unit: self.tokenizer_batch_size as usize,
-            is_mixed: self.window() > 1,
+            // Units of a mixture have documents of several files.
+            is_mixed: self.window() > 1 || self.parquet_files.rows.len() > 1,
             groups: starts,
             id_type,
             extras,
             loss: self.loss(),
+            mix: SourceMix::one(),
+            max_documents: self.max_documents.map(|most| most as usize),
+            pad_multiple: self.pad_multiple as usize,
         };
         Ok((plan, pack))
+    }
+
+    /// What is wrong with the parameters of a mixture.
+    fn mix_problems(&self, problems: &mut Vec<String>) {
+        let Some(names) = &self.parquet_files.names else {
+            let given = [
+                ("weights", !self.weights.0.is_empty()),
+                ("weights_in", self.weights_in.is_some()),
+                ("stop", self.stop.is_some()),
+            ];
+            for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+                problems.push(format!("{name} is given, but parquet_files is no dict of sources to mix"));
+            }
+            return;
+        };
+        if names.is_empty() {
+            problems.push("parquet_files is an empty dict, must name at least one source".to_owned());
+        }
+        if self.weights_in.as_deref() == Some("tokens") && self.weights.0.is_empty() {
+            problems.push(
+                "weights_in is \"tokens\", but there are no weights; without them shares are the numbers of documents"
+                    .to_owned(),
+            );
+        }
+        match (self.stop.as_deref(), self.infinite) {
+            (Some("restart"), false) => {
+                problems.push("stop is \"restart\", which never ends; give infinite=True as well".to_owned());
+            }
+            (Some(stop), true) if stop != "restart" => problems
+                .push(format!("stop is {stop:?}, which ends; give infinite=False as well, or \"restart\"")),
+            _ => {}
+        }
+        let mut before = None;
+        for (batch, weights) in self.weights.of(names, problems) {
+            match before.replace(batch) {
+                None if batch != 0 => {
+                    problems.push(format!("the first weights begin at batch {batch}, must begin at batch 0"));
+                }
+                Some(before) if batch <= before => problems.push(format!(
+                    "weights from batch {batch} follow those from batch {before}: the batches must increase"
+                )),
+                _ => {}
+            }
+            let is_weight = |weight: &f64| *weight >= 0.0 && weight.is_finite();
+            for (name, weight) in names.iter().zip(&weights).filter(|(_, weight)| !is_weight(weight)) {
+                problems.push(format!(
+                    "the weight of {name:?} from batch {batch} on is {weight}, must be a finite number of at least 0"
+                ));
+            }
+            if !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0) {
+                problems.push(format!(
+                    "all weights from batch {batch} on are 0; at least one source must have a positive weight"
+                ));
+            }
+        }
+    }
+
+    /// How the sources are mixed, whose first rows are `starts`, with the number of all rows at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a source with a positive weight has no rows.
+    pub fn mix(&self, starts: &[u64]) -> Result<SourceMix> {
+        let Some(names) = &self.parquet_files.names else { return Ok(SourceMix::one()) };
+        let sizes: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mut stages: Vec<(u64, Vec<f64>)> = self
+            .weights
+            .of(names, &mut Vec::new())
+            .into_iter()
+            .map(|(batch, weights)| (batch.max(0) as u64, weights))
+            .collect();
+        if stages.is_empty() {
+            stages.push((0, sizes.iter().map(|&size| size as f64).collect()));
+        }
+        // The dealing of row groups finds a source without rows.
+        if let Some((name, _)) = names.iter().zip(&sizes).find(|(_, size)| **size == 0) {
+            let message =
+                format!("the source {name:?} has no documents; leave it out of parquet_files and weights");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(SourceMix {
+            starts: starts.into(),
+            stages,
+            in_tokens: !self.weights.0.is_empty() && self.weights_in.as_deref() != Some("documents"),
+            end: match self.stop.as_deref() {
+                Some("all_exhausted_without_replacement") => MixEnd::AllExhausted,
+                _ => MixEnd::FirstExhausted,
+            },
+        })
     }
 }
 

@@ -41,5 +41,5 @@ pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs};
 pub use span_columns::{SpanColumns, SpanUnit};
-pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, TokenMaker, TokenTask};
+pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TokenMaker, TokenTask};
 pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

@@ -9,7 +9,10 @@ use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::{LossPlan, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
+    batch::{
+        LossPlan, PackMeter, PackPlan, Packing, SourceCounts, SourceMeter, SourceMix, SpareTokens,
+        TokenCollate, TokenExample, token_fields,
+    },
     chat::{ChatTemplate, Conversation, TrainOn},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::tokenizer::{Encoder, Tokenizer},
@@ -87,33 +90,53 @@ impl EncoderFactory for Tokenizer {
     }
 }
 
+/// What the rows of a source are.
+#[derive(Debug, Clone)]
+pub struct SourceRows {
+    pub form: DocumentForm,
+    /// How conversations become texts, if they are conversations.
+    pub chat: Option<ChatPlan>,
+}
+
+impl From<DocumentForm> for SourceRows {
+    fn from(form: DocumentForm) -> Self {
+        Self { form, chat: None }
+    }
+}
+
 #[derive(Clone)]
 pub struct TokenTask {
     plan: PackPlan,
     vocabulary: Arc<dyn EncoderFactory>,
-    form: DocumentForm,
-    chat: Option<ChatPlan>,
+    rows: Arc<[SourceRows]>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
+    sources: Arc<[SourceMeter]>,
     pool: Arc<SharedPool>,
 }
 
 impl TokenTask {
-    /// Creates a task that encodes documents of this form with `vocabulary` and packs by `plan`.
-    pub fn new(plan: PackPlan, form: DocumentForm, vocabulary: Arc<dyn EncoderFactory>) -> Self {
+    /// Creates a task that encodes documents with `vocabulary` and packs by `plan`; the rows of each source
+    /// have a form.
+    pub fn new(
+        plan: PackPlan,
+        rows: impl IntoIterator<Item: Into<SourceRows>>,
+        vocabulary: Arc<dyn EncoderFactory>,
+    ) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
-        Self { plan, vocabulary, form, chat: None, spare, meter: Arc::default(), pool }
-    }
-
-    /// The same task for conversations.
-    pub fn with_chat(self, chat: Option<ChatPlan>) -> Self {
-        Self { chat, ..self }
+        let (sources, rows) = (plan.mix.meters(), rows.into_iter().map(Into::into).collect());
+        Self { plan, vocabulary, rows, spare, meter: Arc::default(), sources, pool }
     }
 
     /// The fields of a batch's columns.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.pool.fields()
+    }
+
+    /// What became of the documents of each source.
+    pub fn sources(&self) -> impl Iterator<Item = SourceCounts> {
+        self.sources.iter().map(SourceMeter::read)
     }
 
     /// What the packers hold and what they dropped.
@@ -150,8 +173,8 @@ impl Task for TokenTask {
     fn maker(&self) -> TokenMaker {
         TokenMaker {
             encoder: self.vocabulary.encoder(),
-            form: self.form.clone(),
-            chat: self.chat.clone(),
+            rows: self.rows.clone(),
+            mix: self.plan.mix.clone(),
             bos: self.plan.bos,
             eos: self.plan.eos,
             loss: self.plan.loss,
@@ -164,16 +187,18 @@ impl Task for TokenTask {
     }
 
     fn collate(&self, batches: BatchSizes) -> TokenCollate {
+        let meters = (self.meter.clone(), self.sources.clone());
         let pool = self.pool.serving(batches.size, batch_slots(batches.ahead));
-        TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
+        TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), meters)
     }
 }
 
 /// One worker's part of a [`TokenTask`].
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
-    form: DocumentForm,
-    chat: Option<ChatPlan>,
+    rows: Arc<[SourceRows]>,
+    /// The sources, whose rows differ in form.
+    mix: SourceMix,
     bos: u32,
     eos: Option<u32>,
     loss: LossPlan,
@@ -208,28 +233,38 @@ impl ExampleMaker for TokenMaker {
         ids.clear();
         let mut weights = Vec::new();
         ids.push(self.bos);
+        if self.loss.is_weighted {
+            weights.push(0.0);
+        }
         let bytes = &record.payload.bytes;
-        match &self.form {
+        let SourceRows { form, chat } = &self.rows[self.mix.source_of(record.index)];
+        match form {
             DocumentForm::Ids => {
-                if self.loss.is_weighted {
-                    weights.push(0.0);
-                }
                 DocumentForm::append_ids(bytes, &record.values, MASKED, (&mut ids, &mut weights))?;
                 self.frame_once(&mut ids, &mut weights);
             }
             DocumentForm::Chat(_) => {
-                let (messages, tools) = self.form.messages(bytes, &record.values)?;
-                let Some(ChatPlan { template, train_on }) = &self.chat else {
+                let (messages, tools) = form.messages(bytes, &record.values)?;
+                let Some(ChatPlan { template, train_on }) = chat else {
                     return Err(Error::new(ErrorKind::Config, "the conversations have no template"));
                 };
                 let rendered = template.render(&Conversation { messages, tools }, *train_on)?;
                 self.encoder.encode_marked(&rendered.text, &rendered.parts, &mut ids)?;
                 self.frame_once(&mut ids, &mut weights);
             }
-            form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
+            form => {
+                self.encoder.encode(&form.text(bytes)?, &mut ids)?;
+                if self.loss.is_masked {
+                    ids[0] |= MASKED;
+                }
+            }
+        }
+        if self.loss.is_weighted {
+            // bounded: by the ids.
+            weights.resize(ids.len(), 1.0);
         }
         let last = ids.last().copied().unwrap_or_default();
-        let is_framed = self.form.may_be_framed() && ids.len() > 1 && Some(last & !MASKED) == self.eos;
+        let is_framed = form.may_be_framed() && ids.len() > 1 && Some(last & !MASKED) == self.eos;
         if let Some(eos) = self.eos.filter(|_| !is_framed) {
             // It is trained on as the token before it is, so that the end of an answer is learned.
             fallible_alloc::push(&mut ids, eos | last & MASKED)?;
@@ -238,13 +273,13 @@ impl ExampleMaker for TokenMaker {
             }
         }
         // Only ids of the source have the bit of the mask.
-        let bits = if self.form.may_be_framed() { !MASKED } else { u32::MAX };
+        let bits = if form.may_be_framed() { !MASKED } else { u32::MAX };
         if let Some(id) = ids.iter().map(|id| id & bits).find(|&id| id > self.most) {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
                     "{} the id {id}, the largest that the dtype can hold is {}; choose another dtype",
-                    if self.form == DocumentForm::Ids { "a row has" } else { "the tokenizer returned" },
+                    if *form == DocumentForm::Ids { "a row has" } else { "the tokenizer returned" },
                     self.most
                 ),
             ));

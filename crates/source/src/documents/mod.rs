@@ -19,6 +19,7 @@ mod field;
 mod id_files;
 mod line_index;
 mod lines;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use std::{
 };
 
 pub use self::conversation::{ChatForm, Messages};
+pub use self::sources::{DocumentSources, DocumentsReader};
 use self::{
     id_files::{IdFiles, IdFilesReader},
     lines::{LinesReader, LinesSource},

@@ -61,6 +61,8 @@ pub(crate) struct RunStart {
     pub(crate) draws: Vec<u64>,
     /// The records that the collator held, by stream; they were requested.
     pub(crate) held: Vec<Vec<CarriedRecord>>,
+    /// What a packer has taken of each stream.
+    pub(crate) taken: Vec<u64>,
 }
 
 /// Assembles the batches of one run on the collator's thread.
@@ -78,7 +80,7 @@ pub(crate) struct Assembler<C: Collate> {
     /// Draws made by the end of the batch in progress, by stream; empty before its first draw, and with a
     /// packer.
     due: Vec<u64>,
-    /// The stream of the next draw.
+    /// The stream of the next draw, without a packer.
     stream: usize,
     /// Draws for the batch in progress, and its filled rows.
     drawn: usize,
@@ -105,15 +107,18 @@ impl<C: Collate> Assembler<C> {
     pub(crate) fn new(
         shared: Arc<Shared<C::Example>>,
         extra_reads: Receiver<FromExtraRead<C::Example>>,
-        collate: C,
+        mut collate: C,
         schedule: Schedule,
-        RunStart { batch, draws, held }: RunStart,
+        RunStart { batch, draws, held, taken }: RunStart,
         policy: Policy,
         tally: Tally,
     ) -> Self {
         let Counters { meters, trace, .. } = &*shared.counters;
         let watch = Stopwatch::start(&meters.collate, trace, shared.activities.collator());
         let pending = held.iter().map(Vec::len).sum();
+        if let Some(packer) = collate.packer() {
+            packer.begin(batch, &taken);
+        }
         let returning =
             |held: Vec<CarriedRecord>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
@@ -195,7 +200,11 @@ impl<C: Collate> Assembler<C> {
         let batch = self.collate.take(rows);
         let draws = std::mem::take(&mut self.draws);
         let stream_positions = self.packer().map(|packer| {
-            let stream_position = |(stream, &draws)| StreamPosition { draws, held: packer.held(stream) };
+            let stream_position = |(stream, &draws)| StreamPosition {
+                draws,
+                taken: packer.taken(stream),
+                held: packer.held(stream),
+            };
             draws.iter().enumerate().map(stream_position).collect()
         });
         self.draws = draws;
@@ -289,16 +298,12 @@ impl<C: Collate> Assembler<C> {
     /// Draws until the batch is complete; false if time ran out.
     fn draw_rows(&mut self, deadline: Instant) -> Result<bool> {
         let mut has_drawn = false;
-        while self.stream < self.draws.len() {
-            let stream = self.stream;
-            let is_complete = match self.packer() {
-                Some(packer) => !packer.wants(stream)?,
-                None => self.draws[stream] >= self.due(stream),
+        loop {
+            let wanted = match self.packer() {
+                Some(packer) => packer.wants()?,
+                None => self.unfilled(),
             };
-            if is_complete {
-                self.stream += 1;
-                continue;
-            }
+            let Some(stream) = wanted else { return Ok(true) };
             let is_over =
                 self.is_packed() && self.schedule.end(stream).is_some_and(|end| self.draws[stream] >= end);
             if let Some(packer) = self.packer().filter(|_| is_over) {
@@ -354,7 +359,6 @@ impl<C: Collate> Assembler<C> {
             self.drawn += 1;
             self.shared.demand.drew(stream);
         }
-        Ok(true)
     }
 
     /// Waits for records requested besides the tickets; false if time ran out. Of several substitutes that
@@ -473,6 +477,14 @@ impl<C: Collate> Assembler<C> {
     /// The packer, if it decides how many draws a batch takes.
     fn packer(&mut self) -> Option<&mut dyn PackRows<Example = C::Example>> {
         if self.is_packed() { self.collate.packer() } else { None }
+    }
+
+    /// The stream of the next draw, if the number of the batch determines the draws of each.
+    fn unfilled(&mut self) -> Option<usize> {
+        while self.stream < self.draws.len() && self.draws[self.stream] >= self.due(self.stream) {
+            self.stream += 1;
+        }
+        (self.stream < self.draws.len()).then_some(self.stream)
     }
 
     /// The draws of a stream by the end of the batch in progress, whose number determines them.

@@ -110,7 +110,12 @@ impl<C: Collate + 'static> Pass<C> {
             None => (vec![0; n_streams], Vec::new()),
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
-        let begin = RunStart { batch, draws, held };
+        let taken = match stream_positions {
+            Some(stream_positions) => stream_positions.iter().map(|at| at.taken).collect(),
+            // bounded: as `draws`.
+            None => vec![0; n_streams],
+        };
+        let begin = RunStart { batch, draws, held, taken };
         let policy = plan.policy.clone();
         let assembler =
             Assembler::new(run.shared.clone(), ends.extra_reads, collate, schedule, begin, policy, tally);

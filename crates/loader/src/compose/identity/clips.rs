@@ -66,7 +66,7 @@ impl ClipIdentity<'_> {
                 former.insert(name.into(), value);
             }
         }
-        Identity { kind: "forebay.Loader", config, data, former, share, default_order }
+        Identity { kind: "forebay.Loader", config, data, former, share, per_packer: 1, default_order }
     }
 
     fn order_name(&self) -> &'static str {

@@ -30,6 +30,7 @@ impl RowIdentity<'_> {
             data,
             former: Map::new(),
             share: Share { rank: 0, world_size: 1 },
+            per_packer: 1,
             default_order: None,
         }
     }

@@ -2,10 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{TokenIdentity as IdentityInputs, hex, identity_entry, parameter_identity, rows_identity};
+use super::{
+    TokenIdentity as IdentityInputs, digest, hex, identity_entry, parameter_identity, rows_identity,
+};
 use crate::{
     config::TokenConfig,
-    source::{DocumentSource, IdFields, TextContent},
+    source::{DocumentSources, IdFields, TextContent},
     state::{Identity, Share},
 };
 
@@ -13,12 +15,12 @@ use crate::{
 pub struct TokenIdentity<'a> {
     pub config: &'a TokenConfig,
     pub tokenizer: u64,
-    pub source: &'a DocumentSource,
+    pub source: &'a DocumentSources,
     /// The id of padding.
     pub pad: u32,
     pub exclude: &'a [u64],
-    /// A hash of the template of conversations, and the name of what is trained on.
-    pub chat: Option<(u64, &'static str)>,
+    /// Of each source of conversations, a hash of the template, and the name of what is trained on.
+    pub chats: &'a [Option<(u64, &'static str)>],
 }
 
 crate::token_parameters!(parameter_identity);
@@ -30,20 +32,28 @@ impl TokenIdentity<'_> {
         data.insert("num_shards".into(), source.shards().len().into());
         data.insert("num_documents".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
-        if let TextContent::Ids(IdFields { labels, weights }) = &config.parquet_files.content {
-            let named = [("labels", labels), ("weights", weights)];
-            data.extend(
-                named.into_iter().filter_map(|(name, column)| Some((name.into(), column.clone()?.into()))),
-            );
-        }
-        if let Some((template, train_on)) = self.chat {
-            data.insert("template".into(), hex(template));
-            data.insert("train_on".into(), train_on.into());
+        for (number, rows) in config.parquet_files.rows.iter().enumerate() {
+            // Of a mixture, behind the name of the source.
+            let key = |name: &str| match &config.parquet_files.names {
+                None => name.to_owned(),
+                Some(names) => format!("{}.{name}", names[number]),
+            };
+            if let TextContent::Ids(IdFields { labels, weights }) = &rows.content {
+                let named = [("labels", labels), ("weights", weights)];
+                data.extend(
+                    named.into_iter().filter_map(|(name, column)| Some((key(name), column.clone()?.into()))),
+                );
+            }
+            if let Some(Some((template, train_on))) = self.chats.get(number) {
+                data.insert(key("template"), hex(*template));
+                data.insert(key("train_on"), (*train_on).into());
+            }
         }
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        let per_packer = config.parquet_files.rows.len() as u64;
         let config = self.entries();
         let former = Map::new();
-        Identity { kind: "forebay.TokenLoader", config, data, former, share, default_order: None }
+        Identity { kind: "forebay.TokenLoader", config, data, former, share, per_packer, default_order: None }
     }
 
     fn tokenizer(&self) -> Option<Value> {
@@ -60,7 +70,11 @@ impl TokenIdentity<'_> {
     }
 
     fn pad_id(&self) -> Option<Value> {
-        self.is_padded().then(|| self.pad.into())
+        (self.is_padded() || self.config.pad_multiple > 1).then(|| self.pad.into())
+    }
+
+    fn pad_multiple(&self) -> Option<Value> {
+        (self.config.pad_multiple > 1).then(|| self.config.pad_multiple.into())
     }
 
     fn loss_across(&self) -> Option<Value> {
@@ -70,6 +84,38 @@ impl TokenIdentity<'_> {
 
     fn is_padded(&self) -> bool {
         self.config.fit() == "pad"
+    }
+
+    fn is_mixture(&self) -> bool {
+        self.config.parquet_files.names.is_some()
+    }
+
+    /// The shares of the sources, in parts of 10^9.
+    fn weights(&self) -> Option<Value> {
+        let names = self.config.parquet_files.names.as_ref()?;
+        let shares = |weights: &[f64]| -> Vec<f64> {
+            let sum: f64 = weights.iter().sum();
+            weights.iter().map(|weight| (weight / sum * 1e9).round()).collect()
+        };
+        let stages = self.config.weights.of(names, &mut Vec::new());
+        let stages: Vec<_> = stages.iter().map(|(from, weights)| (from, shares(weights))).collect();
+        Some(digest(&format!("{stages:?}")))
+    }
+
+    /// The rows of the sources, and the columns that they name.
+    fn source_sizes(&self) -> Option<Value> {
+        let columns: Vec<_> = self.config.parquet_files.rows.iter().map(|rows| &rows.column).collect();
+        self.is_mixture().then(|| digest(&format!("{:?} {columns:?}", self.source.starts())))
+    }
+
+    fn weights_in(&self) -> Option<Value> {
+        let unit = self.config.weights_in.as_deref().unwrap_or("tokens");
+        (self.is_mixture() && !self.config.weights.0.is_empty()).then(|| unit.into())
+    }
+
+    fn stop(&self) -> Option<Value> {
+        let usual = if self.config.infinite { "restart" } else { "first_exhausted" };
+        self.is_mixture().then(|| self.config.stop.as_deref().unwrap_or(usual).into())
     }
 
     fn global_batch_size(&self) -> Option<Value> {
