@@ -221,8 +221,8 @@ fn chapter(chapter: Option<&Value>) -> Option<Option<CutPosition>> {
     Some(Some(CutPosition { start, world_size: world_size.as_u64()? }))
 }
 
-/// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents; in
-/// a mixture one source's part of it, with what counts for the choice of the next source.
+/// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents;
+/// in a mixture one source's part of it, with what counts for the choice of the next source.
 ///
 /// The held documents are a text with one word for each: its row minus the previous one's row. If the
 /// document continues at another token than the first, a colon and the token's number follow. A list of pairs

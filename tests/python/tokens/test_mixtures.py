@@ -6,7 +6,7 @@ import math
 import pickle
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,22 @@ def digests(found: forebay.TokenLoader, n: int = 1000) -> list[str]:
 
 def reading(name: str, packer: int, n_packers: int) -> list[int]:
     """The documents of a source that a packer reads in an epoch, in storage order."""
-    found, first = [], FIRST[name]
+    first = FIRST[name]
     # A file of lines this short is one group; the others deal out row groups file by file, or all together.
     sizes = [[count] if name == "code" else [GROUP] * (count // GROUP) + [count % GROUP] for count in COUNTS[name]]
     sizes = [[size for size in file if size] for file in sizes]
-    groups, start = [], first
-    for file in sizes:
-        groups.append([list(range(start + sum(file[:at]), start + sum(file[: at + 1]))) for at in range(len(file))])
-        start += sum(file)
-    if any(len(file) < n_packers for file in groups):
-        groups = [list(itertools.chain(*groups))]
-    for file in groups:
-        found += list(itertools.chain(*file[packer::n_packers]))
-    return found
+    files: list[list[list[int]]] = []
+    for groups in sizes:
+        ends = [first, *itertools.accumulate(groups, initial=first)][1:]
+        files.append([list(range(*ends_)) for ends_ in itertools.pairwise(ends)])
+        first = ends[-1]
+    if any(len(file) < n_packers for file in files):
+        files = [list(itertools.chain(*files))]
+    return [number for file in files for group in file[packer::n_packers] for number in group]
 
 
 def chosen(
-    weights: dict[str, float], unit: str, capacity: int, order: dict[str, Iterator[int]]
+    weights: dict[str, float], unit: str, capacity: int, order: Mapping[str, Iterator[int]]
 ) -> Iterator[tuple[str, list[int]]]:
     """The documents that a packer takes, in order: the source with the least taken / weight is next."""
     taken = dict.fromkeys(weights, 0)
@@ -111,7 +110,8 @@ def test_rows_are_those_of_a_plain_loop(sources: dict[str, Any], unit: str, infi
 
 
 def shares(found: forebay.TokenLoader, what: str) -> dict[str, float]:
-    counts = {name: counts[what] for name, counts in found.stats()["sources"].items()}
+    stats: Any = found.stats()
+    counts = {name: counts[what] for name, counts in stats["sources"].items()}
     return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
@@ -294,11 +294,12 @@ def test_bad_parameters(sources: dict[str, Any], parameters: dict[str, Any], mes
 
 
 def test_bad_sources(sources: dict[str, Any], tmp_path: Path) -> None:
-    for given, message in [
+    bad: list[tuple[dict[Any, Any], str]] = [
         ({}, "empty dict"),
         ({"web": sources["web"], "gone": tmp_path / "gone"}, "gone"),
         ({"web": sources["web"], 3: sources["ids"]}, "a source in parquet_files"),
-    ]:
+    ]
+    for given, message in bad:
         with pytest.raises((forebay.ConfigError, TypeError, OSError), match=message):
             loader(given, weights=None)
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
@@ -315,11 +316,12 @@ def test_a_state_of_another_mixture_is_refused(sources: dict[str, Any]) -> None:
         copy = pickle.loads(pickle.dumps(found))
         with copy:
             assert digests(copy, 3) == digests(found, 3)
-    for parameters, name in [
+    others: list[tuple[dict[str, Any], str]] = [
         ({"weights": WEIGHTS | {"web": 0.6}}, "weights"),
         ({"weights_in": "documents"}, "weights_in"),
         ({"pad_multiple": 3}, "pad_multiple"),
-    ]:
+    ]
+    for parameters, name in others:
         with loader(sources, **parameters) as other, pytest.raises(forebay.StateError, match=name):
             other.load_state_dict(state)
     # Weights in another unit are the same shares.

@@ -24,7 +24,8 @@ def test_cu_seqlens_of_one_length(parquets: Path, parameters: dict[str, Any]) ->
     for batch, other in zip(batches, expected, strict=True):
         starts = batch.pop("cu_seqlens")
         n = len(other["cu_seqlens"])
-        assert (starts.shape, starts.dtype) == ((121,), np.int32)
+        assert starts.shape == (121,)
+        assert starts.dtype == np.int32
         np.testing.assert_array_equal(starts[:n], other["cu_seqlens"])
         assert (starts[n:] == batch["inputs"].size).all()
         for name, values in batch.items():
@@ -50,7 +51,7 @@ def test_more_documents_than_max_documents(parquets: Path) -> None:
 @pytest.mark.parametrize("multiple", [1, 3, 9, 21])
 @pytest.mark.parametrize("fit", ["drop", "carry", "pad"])
 def test_documents_padded_to_a_multiple(parquets: Path, multiple: int, fit: str) -> None:
-    more = {"on_long": "split"} if fit == "pad" else {}
+    more: dict[str, Any] = {"on_long": "split"} if fit == "pad" else {}
     more |= {"pad_id": 300} if multiple > 1 or fit == "pad" else {}
     with loader(parquets, fit=fit, pad_multiple=multiple, extras=EXTRAS, **more) as found:
         states = [json.loads(json.dumps(found.state_dict()))]

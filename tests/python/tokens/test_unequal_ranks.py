@@ -73,7 +73,7 @@ def test_balanced_packers(tmp_path: Path) -> None:
     for number, rows in enumerate([100, 100, 100]):
         table = pa.table({"text": ["some words " * 9] * rows})
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=16)
-    n_batches = {}
+    n_batches: dict[str, list[int]] = {}
     for stride in ("file", "global", "balanced"):
         n_batches[stride] = []
         for rank in range(4):

@@ -70,9 +70,9 @@ macro_rules! token_parameters {
         /// documents fill no row; ranks may then differ by some batches. A pass without any batch raises
         /// ConfigError; with several ranks it logs a warning.
         infinite: Bool = true, state, elsewhere(repeat, resampled, endless, loop_forever);
-        /// Share of each source in a mixture, a number of any unit for each name, 0 to leave it out; a list of
-        /// `(batch, dict)` changes the shares at these batches. None: proportional to the sources' numbers of
-        /// documents.
+        /// Share of each source in a mixture, a number of any unit for each name, 0 to leave it out; a list
+        /// of `(batch, dict)` changes the shares at these batches. None: proportional to the sources' numbers
+        /// of documents.
         weights: Weights = None, state(weights, source_sizes),
             elsewhere(probabilities, probs, sampling_weights, weights_at);
         /// What `weights` are shares of: `"tokens"`, counted when a document enters the packing buffer, or
@@ -101,8 +101,8 @@ macro_rules! token_parameters {
         pad_id: OptionalInt = None, state(pad_id), range(0, i32::MAX as i64),
             elsewhere(pad_token_id, padding_idx, pad_token);
         /// Pads each document with `pad_id` to a multiple of this number of inputs, for context parallelism
-        /// (twice the number of ranks that share a sequence). Divides `seq_len`. The targets of a document's last
-        /// input and of padding are -100. 1: no such padding.
+        /// (twice the number of ranks that share a sequence). Divides `seq_len`. The targets of a document's
+        /// last input and of padding are -100. 1: no such padding.
         pad_multiple: Int = 1, state(pad_multiple), range(1, 1 << 24),
             elsewhere(pad_to_multiple_of, divisible_by, document_multiple);
         /// The former name of `fit`.
@@ -111,9 +111,9 @@ macro_rules! token_parameters {
         /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
         /// Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all
-        /// files together; `"balanced"`: each row group goes to the packer with the fewest documents so far, so
-        /// that packers differ by at most one row group. None: by file, unless a file has fewer row groups than
-        /// there are packers.
+        /// files together; `"balanced"`: each row group goes to the packer with the fewest documents so far,
+        /// so that packers differ by at most one row group. None: by file, unless a file has fewer row groups
+        /// than there are packers.
         stride: OptionalText = None, state, one_of("file", "global", "balanced"), elsewhere(split_by);
         /// Shuffle window: documents that each draw chooses from, if the rank has one packer; several packers
         /// share them. None: `buffer_size` with a seed, else 0, which keeps their order.
@@ -126,15 +126,15 @@ macro_rules! token_parameters {
         /// Additional fields of a batch. `"doc_ids"`: int32 `[batch, seq_len]`, number within its row of the
         /// document that an input belongs to. `"position_ids"`: int32 `[batch, seq_len]`, position of the
         /// input in that document. `"cu_seqlens"`: int32 `[n + 1]`, starts of the documents in the
-        /// concatenated rows. `"source"`: int32 `[batch, seq_len]`, number of the input's source in a mixture, -1
-        /// for padding. `"documents"`: int64 `[n, 6]`, for each part of a document: row of the batch,
-        /// column from 0 to seq_len, shard, row group, row in the shard, and the part's first token in the
-        /// document (1: from the beginning).
+        /// concatenated rows. `"source"`: int32 `[batch, seq_len]`, number of the input's source in a
+        /// mixture, -1 for padding. `"documents"`: int64 `[n, 6]`, for each part of a document: row of the
+        /// batch, column from 0 to seq_len, shard, row group, row in the shard, and the part's first token in
+        /// the document (1: from the beginning).
         extras: Texts = None, free, elsewhere(return_doc_ids, return_position_ids, fields);
-        /// With `"cu_seqlens"`, the most documents in a batch: `cu_seqlens` then has `max_documents + 1` entries
-        /// in every batch, the last ones repeated (documents without tokens), for compiled graphs. A batch with
-        /// more documents raises ConfigError; a loader with a larger number continues from its state. None:
-        /// as many entries as the batch has documents, and one.
+        /// With `"cu_seqlens"`, the most documents in a batch: `cu_seqlens` then has `max_documents + 1`
+        /// entries in every batch, the last ones repeated (documents without tokens), for compiled graphs. A
+        /// batch with more documents raises ConfigError; a loader with a larger number continues from its
+        /// state. None: as many entries as the batch has documents, and one.
         max_documents: OptionalInt = None, free, range(1, 1 << 30), elsewhere(max_num_docs, max_num_seqs);
         /// For a rank file that is not recognised by name: the regular expression whose matches are the
         /// pieces of a text.
