@@ -166,7 +166,7 @@ fn a_warm_packer_allocates_nothing() {
                     while packer.len() < 1000 {
                         let mut ids = packer.spare().unwrap_or_default();
                         ids.resize(100 + (mix(n_pushed) % 2900) as usize, 0);
-                        packer.push(Document { ids, row: n_pushed, start: 1 });
+                        packer.push(Document { ids, row: n_pushed, start: 1, ..Document::default() });
                         n_pushed += 1;
                     }
                     room -= packer.place(room, |_| {}).unwrap().len;
