@@ -91,7 +91,7 @@ def oracle(fields: set[str], parameters: dict[str, Any]) -> Iterator[list[Token]
 
     # The BOS before a carried rest is no token of the source.
     added = (BOS, "labels" not in fields, 0.0)
-    plain = packing.rows(slices(), 64, 20, parameters["fit"], parameters.get("on_long", "skip"), added)  # type: ignore[arg-type]
+    plain = packing.rows(slices(), 64, 20, parameters["fit"], parameters.get("on_long", "skip"), added)
     yield from plain  # type: ignore[misc]
 
 
