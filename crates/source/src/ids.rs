@@ -1,8 +1,8 @@
 //! [`IdType`]: the type of the ids in a row's bytes, and their conversion; and of labels and weights beside
 //! them.
 //!
-//! The bytes of a row with labels or weights are its ids, its labels and its weights, one after the other; the
-//! record's values say the type and the bytes of each.
+//! The bytes of a row with labels or weights are its ids, its labels and its weights, one after the other;
+//! the record's values say the type and the bytes of each.
 
 use crate::{
     Error, ErrorKind, RawRecord, Result, fallible_alloc,

@@ -276,7 +276,9 @@ def test_wrong_parameters(tmp_path: Path, tokenizer: Path) -> None:
     refused(Chat(path, template="chatml"), "not a callable", len, bos_id=0)
     refused(Chat(path, template="chatml"), "conversations need a tokenizer.json", DATA / "tokens/bpe.model")
     refused(Chat(path, template="chatml"), "tokenizer is missing", None, bos_id=0)
-    refused(Chat(path, template="chatml"), "targets -100 of tokens that are not trained on", dtype="uint16", fit="carry")
+    refused(
+        Chat(path, template="chatml"), "targets -100 of tokens that are not trained on", dtype="uint16", fit="carry"
+    )
     refused(Chat(path, "dialog", template="chatml"), r'no field "dialog" in the first line, which has "id"')
     (tmp_path / "b.txt").write_text("a\n")
     refused(Chat(tmp_path / "b.txt", template="chatml"), "conversations are read from JSON lines, Parquet and Arrow")

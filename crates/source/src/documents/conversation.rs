@@ -17,8 +17,8 @@ pub type Messages = (Vec<Value>, Option<Value>);
 /// Where the parts of a conversation are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatForm {
-    /// The names of the fields of a line; `None` for a text with the messages alone, whose tools are the first
-    /// of the record's values.
+    /// The names of the fields of a line; `None` for a text with the messages alone, whose tools are the
+    /// first of the record's values.
     pub line: Option<(Box<str>, Option<Box<str>>)>,
 }
 
@@ -26,8 +26,8 @@ impl ChatForm {
     /// The conversation in a record.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it is not JSON or the messages no list, [`ErrorKind::Unreadable`] if they are
-    /// null or missing, [`ErrorKind::TooLarge`].
+    /// [`ErrorKind::Corrupt`] if it is not JSON or the messages no list, [`ErrorKind::Unreadable`] if they
+    /// are null or missing, [`ErrorKind::TooLarge`].
     pub(super) fn read(&self, bytes: &[u8], values: &fields::Row) -> Result<Messages> {
         if bytes.len() > MOST_BYTES {
             let message =

@@ -150,11 +150,11 @@ impl ChatTemplate {
         let mut steps = ALL_STEPS;
         let text = self.text(messages, tools.as_ref(), false, &mut steps)?;
         let rendered = match (train_on, self.is_marked) {
-            (TrainOn::All, false) => RenderedChat { parts: Vec::from([0..text.len()]), text },
+            (TrainOn::All, false) => RenderedChat { parts: all_of(&text), text },
             (_, true) => {
                 let mut rendered = unmarked(&text);
                 match train_on {
-                    TrainOn::All => rendered.parts = Vec::from([0..rendered.text.len()]),
+                    TrainOn::All => rendered.parts = all_of(&rendered.text),
                     TrainOn::Last => drop(rendered.parts.drain(..rendered.parts.len().saturating_sub(1))),
                     TrainOn::Assistant => {}
                 }
@@ -287,8 +287,14 @@ fn has_marks(value: &Value) -> bool {
     }
 }
 
+/// The whole text as the only part.
+fn all_of(text: &str) -> Vec<Range<usize>> {
+    std::iter::once(0..text.len()).collect()
+}
+
 /// The text without marks, and the parts between them.
 fn unmarked(marked: &str) -> RenderedChat {
+    // bounded: by the text that is there.
     let (mut text, mut parts) = (String::with_capacity(marked.len()), Vec::new());
     let mut begin = None;
     for piece in marked.split_inclusive([BEGIN, END]) {
@@ -308,6 +314,7 @@ fn unmarked(marked: &str) -> RenderedChat {
 /// The template with calls in place of `{% generation %}` blocks, and whether it has some. The signs that
 /// remove white space stay.
 fn with_calls(source: &str) -> (String, bool) {
+    // bounded: by the template.
     let mut made = String::with_capacity(source.len());
     let (mut rest, mut is_marked) = (source, false);
     while let Some(at) = rest.find("{%") {

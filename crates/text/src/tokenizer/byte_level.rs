@@ -133,8 +133,8 @@ impl ByteLevel {
         self.split(text, |start, end| self.piece(scratch, text.as_bytes(), start, end, ids))
     }
 
-    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no byte
-    /// of `parts` get the bit `masked`.
+    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no
+    /// byte of `parts` get the bit `masked`.
     pub fn encode_marked(
         &self,
         scratch: &mut ByteLevelScratch,

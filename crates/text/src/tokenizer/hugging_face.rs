@@ -264,8 +264,8 @@ impl General {
         Ok(())
     }
 
-    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no byte
-    /// of `parts` get the bit `masked`.
+    /// As [`Self::encode`], with the ids of special tokens where the text has theirs; tokens that have no
+    /// byte of `parts` get the bit `masked`.
     pub fn encode_marked(
         &self,
         text: &str,
