@@ -92,6 +92,11 @@ impl ErrorKind {
         [Truncated, Unreadable, Unsupported, Corrupt, Empty, TooShort, NonFinite, TooLarge, Io, NotFound]
     };
 
+    /// The kind as which it is counted and told.
+    pub fn told(self) -> Self {
+        if self == Self::Null { Self::Unreadable } else { self }
+    }
+
     /// Whether the system failed, and not the data: a later read of the same bytes may succeed.
     pub fn is_io(self) -> bool {
         matches!(self, ErrorKind::Io | ErrorKind::NotFound)

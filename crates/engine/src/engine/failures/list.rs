@@ -77,7 +77,7 @@ impl FailureList {
         if !self.logs {
             return;
         }
-        let reasons = self.told.entry(error.kind).or_default();
+        let reasons = self.told.entry(error.kind.told()).or_default();
         if reasons.len() < TOLD_OF_A_KIND && reasons.insert(error.message.clone()) {
             let more = if reasons.len() < TOLD_OF_A_KIND {
                 ""
@@ -95,7 +95,7 @@ impl FailureList {
 
     /// The first listed error of a kind, by row.
     pub(crate) fn first(&self, kind: ErrorKind) -> Option<&Error> {
-        self.bad.values().find(|error| error.kind == kind)
+        self.bad.values().find(|error| error.kind.told() == kind.told())
     }
 
     /// Returns the list and clears it.

@@ -160,7 +160,7 @@ pub struct FailureCounts([u64; ErrorKind::FAILURES.len()]);
 
 impl FailureCounts {
     pub(crate) fn count(&mut self, kind: ErrorKind) {
-        if let Some(at) = ErrorKind::FAILURES.iter().position(|known| known.name() == kind.name()) {
+        if let Some(at) = ErrorKind::FAILURES.iter().position(|&known| known == kind.told()) {
             self.0[at] += 1;
         }
     }
