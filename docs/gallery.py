@@ -81,6 +81,7 @@ class Entry:
 
 AUGMENT = [
     Entry("Gain(-12)", "changes the level."),
+    Entry("Level(-30)", "brings all clips to one level, here an RMS of -30 dB."),
     Entry("Polarity(p=1)", "inverts the sign: the waveform is upside down, the spectrogram the same."),
     Entry("Clip(-20)", "limits the samples, as an overloaded microphone does: overtones."),
     Entry("Noise(5)", "adds white noise, here 5 dB below the clip."),
@@ -97,6 +98,10 @@ AUGMENT = [
     Entry('Mix("other.ogg", snr_db=0)', "mixes another recording in: a soundscape, as loud as the clip."),
     Entry("Mix(weight=0.5)", "mixes another row of the same data set in."),
     Entry('Reverb("room.wav")', "puts the clip into a room, here one of noise that decays in 1.2 s."),
+    Entry(
+        "SwapChannels(p=1)",
+        "exchanges left and right of recordings of two channels; these have one, so nothing changes.",
+    ),
     Entry("OneOf([Gain(-20), Noise(0), Roll(0.5)])", "one of several steps, drawn for each example."),
     Entry("Python(echo)", "your own function, here an echo after 200 ms."),
     Entry("SpecAugment(20, 2, 40, 2)", "masks bands and frames of the features.", "features"),

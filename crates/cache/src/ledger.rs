@@ -150,7 +150,7 @@ impl Ledger {
         };
         let own = &json["forebay"];
         if own["version"].as_u64().is_some_and(|version| version > VERSION) {
-            return Err("a newer version of forebay wrote it");
+            return Err("a newer version of forebay wrote it, which can read it");
         }
         let finished: BTreeSet<&str> =
             json["finished_shards"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

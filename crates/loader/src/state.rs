@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{CarriedRecord, StreamPosition, StreamPositions},
+    contract::{CarriedRecord, StreamPosition, StreamPositions, StreamShare},
     engine::{CutPosition, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
     order::ChapterStart,
 };
@@ -243,7 +243,10 @@ fn packer(at: &StreamPosition, mixes: bool) -> Value {
     }
     let mut packer = json!({"documents_read": at.draws, "held": held});
     if mixes {
-        packer["taken"] = at.taken.into();
+        packer["taken"] = at.share.taken.into();
+        if at.share.is_over {
+            packer["exhausted"] = true.into();
+        }
     }
     packer
 }
@@ -263,7 +266,9 @@ fn stream_position(packer: &Value) -> Option<StreamPosition> {
     });
     let held = held.collect::<Option<_>>()?;
     let taken = packer.get("taken").map_or(Some(0), Value::as_u64)?;
-    Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, taken, held })
+    let is_over = packer.get("exhausted").map_or(Some(false), Value::as_bool)?;
+    let share = StreamShare { taken, is_over };
+    Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, share, held })
 }
 
 /// The lost records in a state; empty if the state has no entry, none if the entry is invalid.
@@ -412,7 +417,7 @@ mod tests {
         let held = |row, used| CarriedRecord { row, used };
         let stream_position = |n: u64| StreamPosition {
             draws: 100 + n,
-            taken: 0,
+            share: StreamShare::default(),
             held: vec![held(n, 1), held(1 << 50, 205), held(3, u32::MAX), held(4, 1)],
         };
         let whole = |rank, world_size| Identity { share: Share { rank, world_size }, ..identity(1) };

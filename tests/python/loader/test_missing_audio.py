@@ -146,3 +146,20 @@ def test_missing_recordings_of_a_dataset(tmp_path: Path) -> None:
     assert batch["mix"][1].any()
     with pytest.raises(forebay.DecodeError):
         forebay.AudioDataset(table, audio=AUDIO, features=WAVEFORM, clip_seconds=0.02, targets={}).get_batch([1])
+
+
+def test_only_nulls(tmp_path: Path) -> None:
+    """A null is told as what cannot be read, with its row."""
+    table = write_stems(tmp_path, [300] * 5)
+    for row in range(5):
+        change(table, row, s2=None)
+    with (
+        forebay.Loader(table, **GIVEN) as loader,
+        pytest.raises(
+            forebay.DecodeError, match=r'no good record: 5 of 5 records failed \(unreadable\).*column "s2".*no path'
+        ),
+    ):
+        next(loader)
+    (batch, last) = batches(table, missing_audio="zeros")
+    assert batch["audio_mask"].tolist() == [[1, 1, 0]] * 4
+    assert len(last["index"]) == 1

@@ -88,8 +88,8 @@ mod tests {
         20.0 * libm::log10(loudness(samples, n, 0..n, rate).unwrap())
     }
 
-    /// The specification's calibration: a sine of 997 Hz and full scale in one channel is -3.01 LKFS. At other
-    /// rates than 48 kHz the bilinear transform moves the filters a little.
+    /// The specification's calibration: a sine of 997 Hz and full scale in one channel is -3.01 LKFS. At
+    /// other rates than 48 kHz the bilinear transform moves the filters a little.
     #[test]
     fn a_sine_of_full_scale_is_3_decibels_below() {
         for (rate, most) in [(48_000, 1e-3), (8000, 0.05), (16_000, 0.05), (44_100, 0.05), (96_000, 0.05)] {

@@ -17,10 +17,18 @@ pub struct CarriedRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamPosition {
     pub draws: u64,
-    /// What the collator has taken from the stream, in its own unit, if it chooses among streams by that.
-    pub taken: u64,
+    pub share: StreamShare,
     /// The records that the collator holds, in the collator's order.
     pub held: Vec<CarriedRecord>,
+}
+
+/// What a collator that chooses among streams knows of one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamShare {
+    /// What it has taken from the stream, in its own unit.
+    pub taken: u64,
+    /// Whether it was told that the stream has no further record in this pass.
+    pub is_over: bool,
 }
 
 /// The [`StreamPosition`] of each stream of a rank.
@@ -94,13 +102,13 @@ pub trait PackRows {
     /// As [`Collate::put`].
     fn wants(&mut self) -> Result<Option<usize>>;
 
-    /// Called once before all else: the number of the first batch, and what it has taken from each stream
-    /// before, as [`PackRows::taken`].
-    fn begin(&mut self, _batch: u64, _taken: &[u64]) {}
+    /// Called once before all else: the number of the first batch, and the shares of the streams before it,
+    /// as [`PackRows::share`].
+    fn begin(&mut self, _batch: u64, _shares: &[StreamShare]) {}
 
-    /// What the next choice of a stream depends on, in [`StreamPosition::taken`].
-    fn taken(&self, _stream: usize) -> u64 {
-        0
+    /// What the next choice of a stream depends on, in [`StreamPosition::share`].
+    fn share(&self, _stream: usize) -> StreamShare {
+        StreamShare::default()
     }
 
     /// Called instead of [`Collate::put`] if the next record of `stream` is bad; `row` is counted over the

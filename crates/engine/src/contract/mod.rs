@@ -19,7 +19,9 @@ mod record;
 
 use std::sync::Arc;
 
-pub use collate::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions};
+pub use collate::{
+    BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions, StreamShare,
+};
 pub use labels::{StorageLabels, TaskLabels};
 pub use memory::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ};
 pub use record::{MAX_RECORD_BYTES, NO_LABEL, Payload, RawRecord, Record, check_record_bytes};

@@ -356,12 +356,13 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         }
         for (stream, at) in stream_positions.iter().enumerate() {
             let end = schedule.end(stream).unwrap_or(MAX_EPOCH);
-            let is_beyond = at.draws > end || at.held.iter().any(|held| held.row >= self.rows());
+            let is_over = at.share.is_over && schedule.end(stream) != Some(at.draws);
+            let is_beyond = is_over || at.draws > end || at.held.iter().any(|held| held.row >= self.rows());
             // The first stream of a packer has what the packer holds of all its streams.
             let first = stream - stream % schedule.per_packer();
             let of_packer = &stream_positions[first..first + schedule.per_packer()];
             let draws = of_packer.iter().fold(0u64, |sum, at| sum.saturating_add(at.draws));
-            if is_beyond || at.held.len() as u64 > draws || at.taken > MAX_EPOCH {
+            if is_beyond || at.held.len() as u64 > draws || at.share.taken > MAX_EPOCH {
                 return Err(format!(
                     "the state's packer {stream} of this rank has read {} documents and holds {}, which is impossible with these files",
                     at.draws,

@@ -19,7 +19,7 @@ use super::packed_fields::{PackPlan, PackedFields};
 use super::shares::{Shares, SourceCounts, SourceMeter};
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
+    contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamShare},
     fields::{Column, ColumnPool, Columns},
     pack::{CropRule, Document, MASKED, Packer, Piece},
 };
@@ -123,7 +123,8 @@ struct Lane {
     unit: usize,
     /// Documents that were left out since the last one that was not.
     n_skipped: u64,
-    is_over: bool,
+    /// Padded places of the current row.
+    padded: u64,
     /// What it has taken of each source; each has a stream of its own.
     shares: Shares,
 }
@@ -169,7 +170,7 @@ impl TokenCollate {
             nth: 0,
             unit: 0,
             n_skipped: 0,
-            is_over: false,
+            padded: 0,
             shares: Shares::new(&plan.mix),
         };
         let n_sources = plan.mix.n_sources();
@@ -228,7 +229,7 @@ impl TokenCollate {
             None => self.under_way.insert(PackedFields::acquire(&self.plan, self.rows, &self.pool)?),
         };
         let row = lane * (self.rows / self.lanes.len()) + self.lanes[lane].rows;
-        let Lane { packer, rows, column, nth, .. } = &mut self.lanes[lane];
+        let Lane { packer, rows, column, nth, padded, .. } = &mut self.lanes[lane];
         let dropped = packer.n_dropped();
         let (capacity, at) = (self.plan.capacity(), *column);
         let multiple = self.plan.pad_multiple;
@@ -248,7 +249,7 @@ impl TokenCollate {
         if document == DocumentPart::PADDING {
             fields.pad(row, at..capacity, (*nth, 0), self.plan.pad);
             fields.mark_source(row, at, len, -1);
-            self.now_padded += len as u64;
+            *padded += len as u64;
         } else {
             let source = self.plan.mix.source_of(document);
             self.counts[source].tokens += len as u64;
@@ -263,12 +264,13 @@ impl TokenCollate {
             let next = if next >= self.plan.seq_len { capacity } else { next };
             fields.pad(row, end..next, (*nth, len as i32), self.plan.pad);
             fields.mark_source(row, end, next - end, -1);
-            self.now_padded += (next - end) as u64;
+            *padded += (next - end) as u64;
             end = next;
         }
         (*column, *nth) = (end, *nth + 1);
         if *column == capacity {
             (*rows, *column, *nth) = (*rows + 1, 0, 0);
+            self.now_padded += std::mem::take(padded);
         }
         Ok(true)
     }
@@ -276,11 +278,12 @@ impl TokenCollate {
     /// Fills the rows of a lane as far as possible; returns the source of which it needs a document.
     fn source_wanted(&mut self, lane: usize) -> Result<Option<usize>> {
         loop {
-            let Lane { packer, rows, unit, is_over, shares, .. } = &self.lanes[lane];
+            let Lane { packer, rows, unit, shares, .. } = &self.lanes[lane];
             if *rows == self.rows_per_lane() {
                 return Ok(None);
             }
-            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
+            let is_refilled = *unit > 0 || packer.len() < self.plan.buffer_size;
+            if is_refilled && !shares.are_over(&self.plan.mix) {
                 return Ok(shares.next(&self.plan.mix));
             }
             if !self.pick(lane)? {
@@ -352,6 +355,11 @@ impl Collate for TokenCollate {
             let per_lane = self.rows_per_lane();
             let is_complete = |row: usize| row % per_lane < self.lanes[row / per_lane].rows;
             fields.keep(is_complete);
+            for part in
+                parts.iter().filter(|part| !is_complete(part.row) && part.document != DocumentPart::PADDING)
+            {
+                self.counts[self.plan.mix.source_of(part.document)].tokens -= part.len as u64;
+            }
             parts.retain(|part| is_complete(part.row));
             for part in &mut parts {
                 part.row = (0..part.row).filter(|&row| is_complete(row)).count();
@@ -410,16 +418,16 @@ impl PackRows for TokenCollate {
         Ok(None)
     }
 
-    fn begin(&mut self, batch: u64, taken: &[u64]) {
+    fn begin(&mut self, batch: u64, before: &[StreamShare]) {
         self.batch = batch;
-        for (Lane { shares, .. }, taken) in self.lanes.iter_mut().zip(taken.chunks(self.counts.len())) {
-            shares.begin(&self.plan.mix, batch, taken);
+        for (Lane { shares, .. }, before) in self.lanes.iter_mut().zip(before.chunks(self.counts.len())) {
+            shares.begin(&self.plan.mix, batch, before);
         }
     }
 
-    fn taken(&self, stream: usize) -> u64 {
+    fn share(&self, stream: usize) -> StreamShare {
         let (lane, source) = self.lane_of(stream);
-        self.lanes[lane].shares.taken(source)
+        self.lanes[lane].shares.share(&self.plan.mix, source)
     }
 
     fn miss(&mut self, stream: usize, row: u64) {
@@ -428,8 +436,7 @@ impl PackRows for TokenCollate {
 
     fn end(&mut self, stream: usize) {
         let (lane, source) = self.lane_of(stream);
-        let Lane { is_over, shares, .. } = &mut self.lanes[lane];
-        *is_over |= shares.end(&self.plan.mix, source);
+        self.lanes[lane].shares.end(source);
     }
 
     fn rows(&self) -> usize {

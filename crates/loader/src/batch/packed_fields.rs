@@ -269,7 +269,9 @@ impl PackedFields {
 
     /// Writes the source of the part of `len` tokens from `column` on; -1 for padding.
     pub(super) fn mark_source(&mut self, row: usize, column: usize, len: usize, source: i32) {
-        if let (true, Some(sources)) = (self.extras.source, self.columns.last_mut()) {
+        // Weights are behind it.
+        let at = self.columns.len() - 1 - usize::from(self.loss.is_weighted);
+        if let (true, Some(sources)) = (self.extras.source, self.columns.get_mut(at)) {
             let seq_len = self.shape.seq_len;
             let inputs = column.min(seq_len)..(column + len).min(seq_len);
             sources.values.values_mut::<i32>()[row * seq_len..][inputs].fill(source);

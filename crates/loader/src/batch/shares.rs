@@ -14,6 +14,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use crate::contract::StreamShare;
+
 /// When the sources of a finite pass end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MixEnd {
@@ -80,10 +82,12 @@ impl Shares {
         Self { taken: vec![0; mix.n_sources()], is_over: vec![false; mix.n_sources()], stage: 0 }
     }
 
-    /// Continues before `batch` with these counts.
-    pub(super) fn begin(&mut self, mix: &SourceMix, batch: u64, taken: &[u64]) {
+    /// Continues before `batch` with these shares.
+    pub(super) fn begin(&mut self, mix: &SourceMix, batch: u64, shares: &[StreamShare]) {
         self.stage = mix.stage(batch);
-        self.taken.copy_from_slice(taken);
+        for (source, share) in shares.iter().enumerate() {
+            (self.taken[source], self.is_over[source]) = (share.taken, share.is_over);
+        }
     }
 
     /// Notes that `batch` is next: with other weights, counts begin anew.
@@ -112,14 +116,20 @@ impl Shares {
         }
     }
 
-    pub(super) fn taken(&self, source: usize) -> u64 {
-        self.taken[source]
+    /// What a state has of a source. Of one source alone the reader tells again that it is exhausted.
+    pub(super) fn share(&self, mix: &SourceMix, source: usize) -> StreamShare {
+        StreamShare { taken: self.taken[source], is_over: self.is_over[source] && !mix.stages.is_empty() }
     }
 
-    /// Notes that a source has no further document; returns whether the pass of the packer is over.
-    pub(super) fn end(&mut self, mix: &SourceMix, source: usize) -> bool {
+    /// Notes that a source has no further document.
+    pub(super) fn end(&mut self, source: usize) {
         self.is_over[source] = true;
-        mix.end == MixEnd::FirstExhausted || self.next(mix).is_none()
+    }
+
+    /// Whether no document is taken any more, unless other weights begin to hold.
+    pub(super) fn are_over(&self, mix: &SourceMix) -> bool {
+        let is_first = mix.end == MixEnd::FirstExhausted && self.is_over.contains(&true);
+        is_first || self.next(mix).is_none()
     }
 }
 
@@ -183,9 +193,9 @@ mod tests {
         };
         assert_eq!(take(10), [0, 1, 0, 1, 0, 0, 1, 0, 1, 0]);
         shares.enter(&mix, 6);
-        assert_eq!((shares.taken(0), shares.taken(1)), (6, 4));
+        assert_eq!(shares.taken, [6, 4]);
         shares.enter(&mix, 7);
-        assert_eq!((shares.taken(0), shares.taken(1), shares.next(&mix)), (0, 0, Some(1)));
+        assert_eq!((&shares.taken[..], shares.next(&mix)), (&[0, 0][..], Some(1)));
         assert_eq!([0, 9, 10, 19].map(|row| mix.source_of(row)), [0, 0, 1, 1]);
     }
 
@@ -194,10 +204,10 @@ mod tests {
         for (end, is_over) in [(MixEnd::FirstExhausted, true), (MixEnd::AllExhausted, false)] {
             let mix = mix(vec![(0, vec![1.0, 0.0, 2.0])], false, end);
             let mut shares = Shares::new(&mix);
-            assert_eq!(shares.end(&mix, 2), is_over);
-            assert_eq!(shares.next(&mix), Some(0));
-            assert!(shares.end(&mix, 0));
-            assert_eq!(shares.next(&mix), None);
+            shares.end(2);
+            assert_eq!((shares.are_over(&mix), shares.next(&mix)), (is_over, Some(0)));
+            shares.end(0);
+            assert_eq!((shares.are_over(&mix), shares.next(&mix)), (true, None));
         }
     }
 
@@ -213,7 +223,7 @@ mod tests {
             for (n, &length) in lengths.iter().enumerate() {
                 let source = shares.next(&mix).unwrap();
                 shares.take(&mix, source, length);
-                let served = |source: usize| shares.taken(source) as f64 / weights[source];
+                let served = |source: usize| shares.taken[source] as f64 / weights[source];
                 for a in 0..weights.len() {
                     for b in 0..weights.len() {
                         let bound = longest as f64 / weights[a] * (1.0 + 1e-12);
@@ -222,8 +232,8 @@ mod tests {
                 }
                 // Begun again with the same counts, the choice is the same.
                 let mut again = Shares::new(&mix);
-                let taken: Vec<_> = (0..weights.len()).map(|source| shares.taken(source)).collect();
-                again.begin(&mix, 3, &taken);
+                let before: Vec<_> = (0..weights.len()).map(|source| shares.share(&mix, source)).collect();
+                again.begin(&mix, 3, &before);
                 prop_assert_eq!(again.next(&mix), shares.next(&mix));
             }
         }

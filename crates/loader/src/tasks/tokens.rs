@@ -253,12 +253,7 @@ impl ExampleMaker for TokenMaker {
                 self.encoder.encode_marked(&rendered.text, &rendered.parts, &mut ids)?;
                 self.frame_once(&mut ids, &mut weights);
             }
-            form => {
-                self.encoder.encode(&form.text(bytes)?, &mut ids)?;
-                if self.loss.is_masked {
-                    ids[0] |= MASKED;
-                }
-            }
+            form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
         }
         if self.loss.is_weighted {
             // bounded: by the ids.
@@ -284,6 +279,10 @@ impl ExampleMaker for TokenMaker {
                     self.most
                 ),
             ));
+        }
+        if self.loss.is_masked && !form.may_be_framed() {
+            // The BOS before a text, as before rows of labels.
+            ids[0] |= MASKED;
         }
         Ok(TokenExample { ids, weights, row: record.index })
     }

@@ -397,7 +397,7 @@ fn check_first_lines(
         };
         if has_field(&line) == Some(false) {
             let message = format!(
-                "there is no field {column:?} in the first line, which has {}; name the field with text_column=",
+                "there is no field {column:?} in the first line, which has {}; name the field with column= of an object of forebay.text, or text_column=",
                 names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
             );
             return Err(Error::new(ErrorKind::Schema, message).in_shard(&shard.path));

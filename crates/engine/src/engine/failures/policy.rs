@@ -8,7 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use crate::{Error, ErrorKind, Result, engine::failures::list::LISTED};
+use crate::{Error, ErrorKind, Result, engine::failures::list::LISTED, error::counted};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
@@ -131,14 +131,14 @@ impl Tally {
         };
         if let Some(most) = self.most_consecutive.filter(|&most| self.consecutive > most) {
             return too_many(format!(
-                "{} consecutive records failed, max_consecutive_errors allows {most}",
-                self.consecutive
+                "{} failed, max_consecutive_errors allows {most}",
+                counted(self.consecutive, "consecutive record")
             ));
         }
         let Some(most) = self.most else { return Ok(()) };
         self.rows.extend(error.place.index);
         match self.rows.len() as u64 {
-            n if n > most => too_many(format!("{n} records failed, max_errors allows {most}")),
+            n if n > most => too_many(format!("{} failed, max_errors allows {most}", counted(n, "record"))),
             _ => Ok(()),
         }
     }

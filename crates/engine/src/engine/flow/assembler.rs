@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions},
+    contract::{BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions, StreamShare},
     engine::{
         failures::list::LISTED,
         failures::policy::{Policy, Tally},
@@ -61,8 +61,8 @@ pub(crate) struct RunStart {
     pub(crate) draws: Vec<u64>,
     /// The records that the collator held, by stream; they were requested.
     pub(crate) held: Vec<Vec<CarriedRecord>>,
-    /// What a packer has taken of each stream.
-    pub(crate) taken: Vec<u64>,
+    /// A packer's share of each stream.
+    pub(crate) shares: Vec<StreamShare>,
 }
 
 /// Assembles the batches of one run on the collator's thread.
@@ -109,7 +109,7 @@ impl<C: Collate> Assembler<C> {
         extra_reads: Receiver<FromExtraRead<C::Example>>,
         mut collate: C,
         schedule: Schedule,
-        RunStart { batch, draws, held, taken }: RunStart,
+        RunStart { batch, draws, held, shares }: RunStart,
         policy: Policy,
         tally: Tally,
     ) -> Self {
@@ -117,7 +117,7 @@ impl<C: Collate> Assembler<C> {
         let watch = Stopwatch::start(&meters.collate, trace, shared.activities.collator());
         let pending = held.iter().map(Vec::len).sum();
         if let Some(packer) = collate.packer() {
-            packer.begin(batch, &taken);
+            packer.begin(batch, &shares);
         }
         let returning =
             |held: Vec<CarriedRecord>| held.into_iter().map(|held| Returning { held, example: None });
@@ -202,7 +202,7 @@ impl<C: Collate> Assembler<C> {
         let stream_positions = self.packer().map(|packer| {
             let stream_position = |(stream, &draws)| StreamPosition {
                 draws,
-                taken: packer.taken(stream),
+                share: packer.share(stream),
                 held: packer.held(stream),
             };
             draws.iter().enumerate().map(stream_position).collect()

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, TaskFor},
+    contract::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, StreamShare, TaskFor},
     engine::{
         Plan,
         failures::policy::Tally,
@@ -110,12 +110,12 @@ impl<C: Collate + 'static> Pass<C> {
             None => (vec![0; n_streams], Vec::new()),
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
-        let taken = match stream_positions {
-            Some(stream_positions) => stream_positions.iter().map(|at| at.taken).collect(),
+        let shares = match stream_positions {
+            Some(stream_positions) => stream_positions.iter().map(|at| at.share).collect(),
             // bounded: as `draws`.
-            None => vec![0; n_streams],
+            None => vec![StreamShare::default(); n_streams],
         };
-        let begin = RunStart { batch, draws, held, taken };
+        let begin = RunStart { batch, draws, held, shares };
         let policy = plan.policy.clone();
         let assembler =
             Assembler::new(run.shared.clone(), ends.extra_reads, collate, schedule, begin, policy, tally);
