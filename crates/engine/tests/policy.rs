@@ -196,8 +196,8 @@ fn more_than_allowed_raise() {
     for allowed in [0, 1, 5, bad.len() - 1] {
         let (got, ended, listed, _) = run(&mut with(MaxErrors::Count(allowed as i64), false), 100);
         assert_eq!(got.len() as u64, bad[allowed] / 8);
-        let message =
-            format!("{} records failed, max_errors allows {allowed}; the last one is corrupt", allowed + 1);
+        let failed = if allowed == 0 { "1 record".to_owned() } else { format!("{} records", allowed + 1) };
+        let message = format!("{failed} failed, max_errors allows {allowed}; the last one is corrupt");
         assert!(ended.as_ref().unwrap().starts_with(&message), "{ended:?}");
         assert_eq!(listed, bad[..=allowed].iter().copied().map(Some).collect::<Vec<_>>());
     }

@@ -1,7 +1,8 @@
 //! [`ChatTemplate`]: conversations as texts, by a template of Jinja, and the parts that are trained on.
 //!
-//! Input: the messages of a conversation, as JSON. Output: one text, and the ranges of its bytes that answers
-//! have. A template of Hugging Face, or one of [four names](named), is rendered as `transformers` renders it.
+//! Input: the messages of a conversation, as JSON. Output: one text, and the ranges of its bytes that
+//! answers have. A template of Hugging Face, or one of [four names](ChatTemplate::named), is rendered as
+//! `transformers` renders it.
 //!
 //! **Parts.** Where the template has `{% generation %}` blocks, they are the parts. Else a part is what an
 //! answer adds: the conversation up to the answer, with the prompt for it (`add_generation_prompt`), and the
