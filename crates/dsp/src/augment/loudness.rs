@@ -16,7 +16,7 @@ const PARTS_PER_SECOND: usize = 10;
 const OFFSET: f64 = -0.691;
 /// Blocks that are not louder do not count, LUFS.
 const ABSOLUTE_GATE: f64 = -70.0;
-/// Nor those of less than this share of the power of the others: -10 LU.
+/// Blocks with less than this share of the mean power of the others do not count either: 10 LU below it.
 const RELATIVE_GATE: f64 = 0.1;
 
 /// The loudness of `part` of each channel of `n` samples, as the amplitude whose decibels are LUFS; 0 if no

@@ -31,7 +31,7 @@ pub enum Kind {
         db: Bounds,
         /// How the level is measured.
         loudness: Loudness,
-        /// The field whose level it is, if a row has several waveforms; else that of all together.
+        /// The field whose level is set, if a row has several waveforms; `None`: all of them together.
         of: Option<Only>,
         /// No sample exceeds it after the gain, which is less then.
         peak: Option<f64>,
@@ -345,7 +345,7 @@ impl Step {
                     return Ok(());
                 }
                 fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
-                // The loudness of channels adds up; a root mean square is that of each.
+                // Channels add up in loudness, so each one gets its part; by root mean square each gets all.
                 let is_loudness = *loudness == Loudness::Lufs;
                 let n_channels = clips.samples.len() / clips.n.max(1);
                 let level = if is_loudness { level / (n_channels as f64).sqrt() } else { level };

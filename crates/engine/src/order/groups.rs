@@ -53,7 +53,7 @@ impl Groups {
         Self { files, later: Vec::new(), stride, is_shuffled }
     }
 
-    /// The same row groups as those of several sources; `starts` has the first file of each.
+    /// The same row groups, divided into sources; `starts` has the first file of each.
     pub fn of_sources(self, starts: &[usize]) -> Self {
         Self { later: starts.iter().skip(1).copied().collect(), ..self }
     }

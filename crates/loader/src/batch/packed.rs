@@ -447,7 +447,7 @@ impl PackRows for TokenCollate {
     }
 
     fn held(&self, stream: usize) -> Vec<CarriedRecord> {
-        // The first stream of a packer has those of all its sources, whose order matters.
+        // A packer's documents are all listed with its first stream: their order over the sources matters.
         match self.lane_of(stream) {
             (lane, 0) => {
                 self.lanes[lane].packer.held().map(|(row, used)| CarriedRecord { row, used }).collect()

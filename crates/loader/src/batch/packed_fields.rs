@@ -74,7 +74,7 @@ impl LossPlan {
 impl PackPlan {
     /// The packer of a stream.
     pub(super) fn packer(&self) -> Packer {
-        // A BOS that is no token of the source is not trained on.
+        // The packer writes this BOS, no source has it: it is not trained on.
         let bos = if self.loss.is_masked { self.bos | MASKED } else { self.bos };
         let packer = Packer::new(self.capacity(), bos, self.crop);
         if self.loss.is_weighted { packer.with_weights() } else { packer }

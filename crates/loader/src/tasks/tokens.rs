@@ -208,8 +208,7 @@ pub struct TokenMaker {
 }
 
 impl TokenMaker {
-    /// Removes the BOS that was put before ids which begin with one, or masks it: it is no token of the
-    /// source.
+    /// Removes the loader's BOS if the source's ids begin with one, too; else masks it.
     fn frame_once(&self, ids: &mut Vec<u32>, weights: &mut Vec<f32>) {
         if ids.get(1).is_some_and(|id| id & !MASKED == self.bos) {
             ids.remove(0);

@@ -59,7 +59,7 @@ impl ChatForm {
     }
 }
 
-/// Whether a line has a field with this name; `None` if it is no JSON object.
+/// Whether a line has a field with this name; `None` if the line is not a JSON object.
 pub(super) fn has_field(line: &[u8], name: &str) -> Option<bool> {
     let mut line: Value = serde_json::from_slice(line).ok()?;
     line.is_object().then(|| field(&mut line, name).is_some())

@@ -277,25 +277,6 @@ impl DocumentSource {
         &self.groups[self.group_starts[shard]..self.group_starts[shard + 1]]
     }
 
-    /// The index in [`Self::row_groups`] of the group that holds `row`.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn row_group_of(&self, row: u64) -> usize {
-        assert!(row < self.n_rows(), "row {row} of {}", self.n_rows());
-        // An empty group starts at the same row as the next one, so the last that starts at or before `row`
-        // holds it.
-        self.groups.partition_point(|group| group.first_row <= row) - 1
-    }
-
-    /// The shard that holds `row`, and the row's number there.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn locate(&self, row: u64) -> (usize, u64) {
-        locate(self.shards(), row)
-    }
-
     /// A hash of the shards' row counts and file sizes, in order.
     pub fn fingerprint(&self) -> u64 {
         either!(&self.files, source => source.fingerprint())
@@ -414,7 +395,7 @@ impl Source for DocumentSource {
     }
 
     fn place(&self, row: u64) -> Place {
-        let (shard, row) = self.locate(row);
+        let (shard, row) = locate(self.shards(), row);
         Place::in_shard(&self.shards()[shard].path, row)
     }
 

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `chatml` | `<\|im_start\|>role`, a line, `<\|im_end\|>`, a line feed | Qwen, SmolLM, many others |
 //! | `llama3` | `<\|start_header_id\|>role<\|end_header_id\|>`, a line, `<\|eot_id\|>` | Llama 3 |
-//! | `gemma` | `<start_of_turn>role`, a line, `<end_of_turn>`, a line feed; `assistant` is `model` | Gemma 1 to 3 |
+//! | `gemma` | `<start_of_turn>role` (`model`), a line, `<end_of_turn>`, a line feed | Gemma 1 to 3 |
 //! | `mistral` | `[INST] question[/INST] answer</s>` | Mistral 7B Instruct v0.3 |
 //!
 //! A system message stands in a turn of its own in the first two, and before the first question in the
