@@ -16,8 +16,9 @@ use std::{
 };
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use forebay::contract::ReadRecords;
 use forebay::source::{
-    LocalFiles, Storage,
+    LocalFiles, Storage, WholeRecord,
     parquet::{ParquetOptions, ParquetSource},
     paths::{self, Reads},
 };
@@ -44,7 +45,7 @@ fn documents(folder: Option<&str>) -> Vec<String> {
         let source = open(&paths::expand(&[folder], Reads::Documents, &local).unwrap());
         let mut reader = source.reader();
         let n = source.n_rows();
-        let texts = (0..n).filter_map(|row| reader.read(row, n - row).ok());
+        let texts = (0..n).filter_map(|row| reader.read(row, n - row, &WholeRecord::ONCE).ok());
         return texts.map(|record| String::from_utf8(record.payload.bytes.to_vec()).unwrap()).collect();
     }
     let mut state = 1u64;
@@ -73,7 +74,7 @@ fn write(path: &Path, documents: &[String], compression: Compression) {
 /// Our reader, row by row in order.
 fn in_order(source: &Arc<ParquetSource>) -> usize {
     let (mut reader, n) = (source.reader(), source.n_rows());
-    (0..n).map(|row| reader.read(row, n - row).unwrap().payload.bytes.len()).sum()
+    (0..n).map(|row| reader.read(row, n - row, &WholeRecord::ONCE).unwrap().payload.bytes.len()).sum()
 }
 
 /// The crate's own reader, a row group at a time.
@@ -141,12 +142,12 @@ fn main() {
             assert_eq!(time(0, &|| in_order(&source)), n_bytes);
             assert_eq!(time(1, &|| by_batches(&path)), n_bytes);
             time(2, &|| pages_alone(&path));
-            time(3, &|| source.reader().read(0, 1 << 20).unwrap().payload.bytes.len());
+            time(3, &|| source.reader().read(0, 1 << 20, &WholeRecord::ONCE).unwrap().payload.bytes.len());
             let row = (round as u64 * 977) % source.n_rows();
             let mut reader = source.reader();
-            reader.read(0, 1).unwrap();
+            reader.read(0, 1, &WholeRecord::ONCE).unwrap();
             let start = Instant::now();
-            reader.read(row, 1).unwrap();
+            reader.read(row, 1, &WholeRecord::ONCE).unwrap();
             seconds[4].push(start.elapsed().as_secs_f64());
         }
         let [ours, theirs, pages, first, alone] = seconds.map(median);

@@ -255,7 +255,7 @@ fn lists_beyond_their_items() {
             let source = ArrowSource::open(std::slice::from_ref(&path), &options).map(Arc::new);
             let mut reader = source.unwrap().reader();
             for row in 0..6 {
-                let read = reader.read(row, 1);
+                let read = reader.read(row, 1, &WholeRecord::ONCE);
                 match bad.contains(&row) {
                     true => assert_eq!(read.unwrap_err().kind, ErrorKind::Corrupt, "{wrong:?} row {row}"),
                     false => assert_eq!(read.unwrap().payload.bytes.len(), 9, "{wrong:?} row {row}"),
@@ -371,7 +371,7 @@ fn expand_together(path: &Path, n: u64, expected: impl Fn(u64) -> usize) {
     for run in [1, u64::MAX] {
         let mut reader = source.reader();
         for row in (0..20).chain(n - 20..n) {
-            let (record, cost) = metered("rows together", || reader.read(row, run));
+            let (record, cost) = metered("rows together", || reader.read(row, run, &WholeRecord::ONCE));
             assert_eq!(record.unwrap().payload.bytes.len(), expected(row), "row {row}");
             assert!(cost.peak < 96 << 20, "{} bytes for row {row}", cost.peak);
         }
@@ -400,7 +400,7 @@ fn records_larger_than_allowed() {
             let (found, cost) = metered("large", || {
                 let mut reader = source.reader();
                 [0, 1, 2, 3].map(|row| {
-                    reader.read(row, run).map(|record| record.payload.bytes.len()).map_err(|error| error.kind)
+                    reader.read(row, run, &WholeRecord::ONCE).map(|record| record.payload.bytes.len()).map_err(|error| error.kind)
                 })
             });
             let too_large = Err(ErrorKind::TooLarge);
@@ -462,7 +462,7 @@ fn footers_of_many_row_groups() {
     for run in [1, GROUPS] {
         let mut reader = source.reader();
         for row in [0, GROUPS / 2, GROUPS - 1] {
-            let (record, cost) = metered("one of many groups", || reader.read(row, run));
+            let (record, cost) = metered("one of many groups", || reader.read(row, run, &WholeRecord::ONCE));
             assert_eq!(record.unwrap().payload.bytes, "hello");
             assert!(cost.peak < 1 << 20, "{} bytes for a row", cost.peak);
         }

@@ -107,7 +107,7 @@ pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
-pub use request::{Excerpt, HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
+pub use request::{HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, StoredFile, Version, open_regular};

@@ -151,9 +151,7 @@ pub(crate) fn read_whole(
     check_record_bytes(file.size(), max_record_bytes)?;
     let len = file.size() as usize;
     let permit = permits.admit(BlockPool::size_of(len) as u64)?;
-    let mut block = blocks.take(len, permit)?;
-    file.read_long(block.as_mut_slice(), 0)?;
-    Ok(Bytes::from_owner(block))
+    file.read_block(blocks.take(len, permit)?, 0)
 }
 
 /// Checks the length of a row's path before it is read.

@@ -4,16 +4,13 @@ use std::ops::Range;
 
 use crate::fields::Row;
 
-/// The bytes of a record that a source reads before it calls an [`Excerpt`].
+/// The bytes of a record that a source reads before it calls [`ReadRequest::excerpt`].
 pub const HEAD_BYTES: usize = 4096;
-
-/// Returns the range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
-/// record's size; `None` if all bytes are needed.
-pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
 /// What a task needs of a record that is about to be read.
 pub trait ReadRequest {
-    /// As [`Excerpt`].
+    /// The range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
+    /// record's size; `None` if all bytes are needed.
     fn excerpt(&self, _head: &[u8], _size: u64) -> Option<Range<u64>> {
         None
     }

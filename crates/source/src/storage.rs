@@ -19,7 +19,11 @@ use std::{
 
 use bytes::Bytes;
 
-use super::urls;
+use super::{
+    block::{BlockPool, PooledBlock},
+    memory_permits::{MemoryPermits, covered},
+    urls,
+};
 use crate::{Error, ErrorKind, Result, Traffic, cancel, seed::mix};
 
 /// Opens files by path.
@@ -397,42 +401,65 @@ impl StoredFile {
         Ok(filled)
     }
 
-    /// Fills all of `buffer` from `at` on.
+    /// Fills all of `buffer` from `at` on, 8 MiB at a time, so that a long read ends soon after the run is
+    /// stopped.
     ///
     /// # Errors
     /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if reading fails, or if it has
-    /// changed since it was opened.
+    /// changed since it was opened; [`ErrorKind::Closed`] once the work is stopped.
     pub fn read_exact(&self, buffer: &mut [u8], at: u64) -> Result<()> {
-        let n = self.read(buffer, at)?;
-        if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
-    }
-
-    /// As [`Self::read_exact`], 8 MiB at a time, so that the read ends soon after the run is stopped.
-    ///
-    /// # Errors
-    /// As there, and [`ErrorKind::Closed`].
-    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64) -> Result<()> {
+        let end = at.saturating_add(buffer.len() as u64);
         let mut at = at;
         for (n, slice) in buffer.chunks_mut(SLICE).enumerate() {
             if n > 0 {
                 cancel::check("the read")?;
             }
-            self.read_exact(slice, at)?;
+            if self.read(slice, at)? < slice.len() {
+                return Err(self.cut_off(end));
+            }
             at = at.saturating_add(slice.len() as u64);
         }
         Ok(())
+    }
+
+    /// The bytes of `range`: without a copy if the file is mapped, else in a block of `blocks`. They hold the
+    /// permit of their memory.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact`]; [`ErrorKind::Memory`].
+    pub(crate) fn bytes(
+        &self,
+        range: Range<u64>,
+        blocks: &Arc<BlockPool>,
+        permits: &MemoryPermits,
+    ) -> Result<Bytes> {
+        let len = (range.end - range.start) as usize;
+        let permit = permits.admit(BlockPool::size_of(len) as u64)?;
+        match self.mapped(range.start, len, 0..len) {
+            Some(bytes) => bytes.map(|bytes| covered(bytes, permit)),
+            None => self.read_block(blocks.take(len, permit)?, range.start),
+        }
+    }
+
+    /// Fills `block` from `at` on.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact`].
+    pub(crate) fn read_block(&self, mut block: PooledBlock, at: u64) -> Result<Bytes> {
+        self.read_exact(block.as_mut_slice(), at)?;
+        Ok(Bytes::from_owner(block))
     }
 
     /// The range without a copy, if the file is mapped. Loads the bytes in `needed` into memory, 8 MiB at a
     /// time.
     ///
     /// # Errors
-    /// As [`Self::read_long`].
-    pub(crate) fn mapped_long(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
+    /// As [`Self::read_exact`].
+    pub(crate) fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
         let mut from = needed.start;
         loop {
             let to = needed.end.min(from.saturating_add(SLICE));
-            let bytes = self.mapped(at, len, from..to)?;
+            let bytes = self.mapped_slice(at, len, from..to)?;
             if bytes.is_err() || to >= needed.end {
                 return Some(bytes);
             }
@@ -443,11 +470,7 @@ impl StoredFile {
         }
     }
 
-    /// The range without a copy, if the file is mapped. Loads the bytes in `needed` into memory.
-    ///
-    /// # Errors
-    /// As [`Self::read_exact`].
-    fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
+    fn mapped_slice(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
         let mapped = retry(&*self.storage, &self.path, "read", || {
             self.fresh_if_stale(|file| file.mapped(at, len, needed.clone()).transpose())
         });

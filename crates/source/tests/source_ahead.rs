@@ -23,7 +23,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Task},
     engine::{Engine, JOIN_TIMEOUT, Plan, Step},
     order::{Assignment, Batching, Order, WeightedRows},
 };
@@ -317,7 +317,7 @@ fn any_readers_with_any_bounds_and_latencies() {
 fn place_of(path: &Path, row: u64) -> Range<u64> {
     let content = std::fs::read(path).unwrap();
     let source = open(&[path.into()]).unwrap();
-    let bytes = source.reader().read(row, 1).unwrap().payload.bytes;
+    let bytes = source.reader().row(row, 1).unwrap().payload.bytes;
     let at = content.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64;
     at..at + bytes.len() as u64
 }
@@ -329,7 +329,7 @@ fn places_of(path: &Path, n: usize) -> Vec<Range<u64>> {
     let mut reader = source.reader();
     let mut from = 0;
     let place = |row| {
-        let bytes = reader.read(row, 1).unwrap().payload.bytes;
+        let bytes = reader.row(row, 1).unwrap().payload.bytes;
         let at = from + content[from..].windows(bytes.len()).position(|window| window == bytes).unwrap();
         from = at + bytes.len();
         at as u64..from as u64
@@ -600,6 +600,19 @@ fn a_late_record_of_the_first_batch_is_not_overtaken() {
     assert!((16..=48).contains(&needed), "{needed}");
 }
 
+/// Requests a part of each record, or all of it.
+struct PartOfRecord(Option<Range<u64>>);
+
+impl ReadRequest for PartOfRecord {
+    fn excerpt(&self, _: &[u8], _: u64) -> Option<Range<u64>> {
+        self.0.clone()
+    }
+
+    fn takes_spans(&self) -> bool {
+        false
+    }
+}
+
 #[test]
 fn a_record_alone_costs_one_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -610,7 +623,7 @@ fn a_record_alone_costs_one_read() {
         // Readers share the buffers that locate a row.
         let mut reader = source.reader();
         let before = far.n_reads.load(Relaxed);
-        let record = reader.read_excerpt(row, 1, &|_, _| part.clone()).unwrap();
+        let record = reader.read(row, 1, &PartOfRecord(part)).unwrap();
         assert_eq!(record.label(), row as i64);
         far.n_reads.load(Relaxed) - before
     };

@@ -126,14 +126,14 @@ fn recordings_behind_paths() {
         let shard = folder.path().join("shard.arrow");
         write(&shard, Format::default(), &[batch([("audio", column)])]);
         let mut reader = open(&[shard]).unwrap().reader();
-        assert_eq!(reader.read(0, 1).unwrap().payload.bytes, "first");
-        assert_eq!(reader.read(1, 5).unwrap().payload.bytes, "second");
-        let kinds = [2, 3, 4, 5].map(|row| reader.read(row, 1).unwrap_err().kind);
+        assert_eq!(reader.row(0, 1).unwrap().payload.bytes, "first");
+        assert_eq!(reader.row(1, 5).unwrap().payload.bytes, "second");
+        let kinds = [2, 3, 4, 5].map(|row| reader.row(row, 1).unwrap_err().kind);
         assert_eq!(
             kinds,
             [ErrorKind::Empty, ErrorKind::Unreadable, ErrorKind::Unreadable, ErrorKind::Unreadable]
         );
-        let error = reader.read(3, 1).unwrap_err().to_string();
+        let error = reader.row(3, 1).unwrap_err().to_string();
         assert!(error.contains("gone.wav") && error.contains("shard.arrow, row 3"), "{error}");
     }
 }
@@ -151,7 +151,7 @@ fn several_readers_at_once() {
             scope.spawn(move || {
                 let mut reader = source.reader();
                 for at in (first * 17..400).chain(0..400) {
-                    check(&rows[at as usize], reader.read(at, first * 100), at);
+                    check(&rows[at as usize], reader.row(at, first * 100), at);
                 }
             });
         }

@@ -22,7 +22,7 @@ fn read_within_reason(source: &Arc<ArrowSource>) {
     let mut reader = source.reader();
     for row in (0..n.min(120)).chain(n.saturating_sub(3)..n) {
         for run in [1, u64::MAX] {
-            if let Err(error) = reader.read(row, run) {
+            if let Err(error) = reader.row(row, run) {
                 assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
             }
         }
@@ -72,7 +72,7 @@ fn cut_off_anywhere() {
             }
             let (mut reader, mut n_delivered) = (source.reader(), 0);
             for at in 0..source.n_rows() {
-                match reader.read(at, 1 + len as u64 % 3) {
+                match reader.row(at, 1 + len as u64 % 3) {
                     Err(error) if error.kind == ErrorKind::Truncated => {
                         assert_eq!(error.place.row, Some(at));
                         assert!(error.place.byte.is_some(), "{error}");
@@ -102,7 +102,7 @@ fn rows_before_the_cut_in_a_batch_are_read() {
     let damage = source.shards()[0].damage.as_ref().unwrap();
     assert_eq!(damage.kind, ErrorKind::Truncated);
     let mut reader = source.reader();
-    let kinds: Vec<_> = (0..40).map(|row| reader.read(row, 40 - row).err().map(|error| error.kind)).collect();
+    let kinds: Vec<_> = (0..40).map(|row| reader.row(row, 40 - row).err().map(|error| error.kind)).collect();
     let n_whole = kinds.iter().take_while(|kind| kind.is_none()).count();
     assert!((18..=20).contains(&n_whole), "{n_whole}");
     assert!(kinds[n_whole..].iter().all(|kind| *kind == Some(ErrorKind::Truncated)));

@@ -77,7 +77,7 @@ fn check_documents(source: &Arc<ParquetSource>, documents: &[Option<Vec<u8>>]) {
         let mut reader = source.reader();
         for at in (0..n).chain((0..n).rev().step_by(7)).chain([n / 2, 0, n - 1]) {
             let expected = expected(documents[at as usize].as_deref()).map(<[u8]>::to_vec);
-            assert_eq!(verdict(reader.read(at, run)), expected, "row {at}, run {run}");
+            assert_eq!(verdict(reader.row(at, run)), expected, "row {at}, run {run}");
         }
     }
 }
@@ -110,7 +110,7 @@ fn the_problem_of_a_document_is_reported() {
     let documents = [Some(b"fine".to_vec()), None, Some(Vec::new()), Some(b"caf\xe9 au lait".to_vec())];
     write_parquet(&path, &WriterProperties::default(), &[text_batch(&documents)]);
     let mut reader = open_text(&[path]).unwrap().reader();
-    let messages = [1, 2, 3].map(|row| reader.read(row, 9).unwrap_err().to_string());
+    let messages = [1, 2, 3].map(|row| reader.row(row, 9).unwrap_err().to_string());
     for (message, (what, row)) in messages.iter().zip([("null", 1), ("empty", 2), ("not UTF-8", 3)]) {
         assert!(message.contains(what) && message.contains(&format!("a.parquet, row {row}")), "{message}");
     }
@@ -160,7 +160,7 @@ fn labels_and_class_names_as_in_arrow() {
     let source = open_parquet(&[path]).unwrap();
     assert_eq!(source.contents().class_names.first().unwrap(), ["owl", "wren"]);
     let mut reader = source.reader();
-    let labels = [0, 1].map(|row| reader.read(row, 1).unwrap().label());
+    let labels = [0, 1].map(|row| reader.row(row, 1).unwrap().label());
     assert_eq!(labels, [1, -1]);
 }
 
@@ -207,7 +207,7 @@ fn encrypted_files() {
     // Columns in plain text are read beside encrypted ones.
     let source =
         open_column(&data("encrypt_columns_plaintext_footer.parquet.encrypted"), "ba_field").unwrap();
-    assert_eq!(source.reader().read(0, 9).unwrap().payload.bytes, "parquet000");
+    assert_eq!(source.reader().row(0, 9).unwrap().payload.bytes, "parquet000");
 }
 
 /// Reads all rows of a file that may be damaged, up to a limit: the verdict on a row must not depend on the
@@ -217,13 +217,13 @@ fn read_within_reason(source: &Arc<ParquetSource>) -> Vec<Result<Vec<u8>, ErrorK
     let (mut in_order, mut alone) = (source.reader(), source.reader());
     let mut verdicts = Vec::new();
     for row in 0..n {
-        let read = in_order.read(row, u64::MAX);
+        let read = in_order.row(row, u64::MAX);
         if let Err(error) = &read {
             assert!(error.kind.is_record(), "{error}");
             assert!(error.place.row == Some(row) && error.place.shard.is_some(), "{error}");
         }
         verdicts.push(verdict(read));
-        assert_eq!(verdict(alone.read(row, 1)), verdicts[row as usize], "row {row}");
+        assert_eq!(verdict(alone.row(row, 1)), verdicts[row as usize], "row {row}");
     }
     assert!(largest_allocation() < ALLOWED, "an allocation of {} bytes", largest_allocation());
     verdicts
@@ -247,7 +247,7 @@ fn files_that_made_others_fail() {
     }
     let corrupt =
         open_column(&data("rle-dict-uncompressed-corrupt-checksum.parquet"), "binary_field").unwrap();
-    let error = corrupt.reader().read(0, 9).unwrap_err();
+    let error = corrupt.reader().row(0, 9).unwrap_err();
     assert!(
         error.to_string().contains("row group 0 cannot be decoded: ") && error.to_string().contains("CRC"),
         "{error}"
@@ -275,7 +275,7 @@ fn a_damaged_page_costs_its_own_rows() {
     fs::write(&path, bytes).unwrap();
     let source = open_text(&[path]).unwrap();
     let mut reader = source.reader();
-    let verdicts: Vec<_> = (0..400).map(|row| reader.read(row, 400 - row)).collect();
+    let verdicts: Vec<_> = (0..400).map(|row| reader.row(row, 400 - row)).collect();
     let bad: Vec<_> = (0..400).filter(|&row| verdicts[row].is_err()).collect();
     assert_eq!(bad, (bad[0]..bad[0] + 20).collect::<Vec<_>>());
     let mut alone = source.reader();
@@ -284,7 +284,7 @@ fn a_damaged_page_costs_its_own_rows() {
             assert!(error.to_string().contains("row group 0 cannot be decoded: "), "{error}");
             assert_eq!((error.kind, error.place.row), (ErrorKind::Corrupt, Some(row as u64)));
         }
-        assert_eq!(verdict(alone.read(row as u64, 1)), verdict(read));
+        assert_eq!(verdict(alone.row(row as u64, 1)), verdict(read));
     }
 }
 
@@ -393,15 +393,15 @@ fn only_the_requested_column_is_read_in_large_pieces() {
     let source = Arc::new(source);
     let mut reader = source.reader();
     for row in 0..1000 {
-        assert_eq!(reader.read(row, 1000 - row).unwrap().payload.bytes.len(), 9000);
+        assert_eq!(reader.row(row, 1000 - row).unwrap().payload.bytes.len(), 9000);
     }
     let [n_reads, n_bytes] = counts();
     assert!(n_reads <= 5 && n_bytes < 9_300_000, "{n_reads} reads of {n_bytes} bytes for 9 MB of text");
-    source.reader().read(990, 1).unwrap();
+    source.reader().row(990, 1).unwrap();
     let [_, n_bytes] = counts();
     assert!(n_bytes < 4_000_000, "{n_bytes} bytes for one row");
     disk.0[2].store(1, Relaxed);
-    let error: Error = source.reader().read(0, 1000).unwrap_err();
+    let error: Error = source.reader().row(0, 1000).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io);
     assert!(error.to_string().contains("on fire"), "{error}");
 }
@@ -413,9 +413,9 @@ fn a_file_that_changes_is_an_error() {
     write_parquet(&path, &WriterProperties::default(), &[text_batch(&documents(0..10))]);
     let source = open_text(std::slice::from_ref(&path)).unwrap();
     write_parquet(&path, &WriterProperties::default(), &[text_batch(&documents(0..30))]);
-    assert_eq!(source.reader().read(0, 1).unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(source.reader().row(0, 1).unwrap_err().kind, ErrorKind::Io);
     fs::remove_file(&path).unwrap();
-    assert_eq!(source.reader().read(0, 1).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(source.reader().row(0, 1).unwrap_err().kind, ErrorKind::NotFound);
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn records_outlive_their_batch_and_those_read_alone_hold_no_page() {
     write_parquet(&path, &parquet_properties()[1], &[text_batch(&documents)]);
     let mut reader = open_text(&[path]).unwrap().reader();
     let records: Vec<_> =
-        (0..150).map(|row| reader.read(row, 150 - row).ok().map(|record| record.payload.bytes)).collect();
+        (0..150).map(|row| reader.row(row, 150 - row).ok().map(|record| record.payload.bytes)).collect();
     drop(reader);
     for (record, document) in records.iter().zip(&documents) {
         assert_eq!(record.as_deref(), expected(document.as_deref()).ok());

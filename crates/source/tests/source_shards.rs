@@ -26,7 +26,7 @@ fn fnv1a(data: &[u8]) -> String {
 fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
     let path = row[2].as_str();
     assert_eq!(reader.path(at).unwrap().as_deref(), path, "{place}");
-    match (reader.read(at, 4), row[0].as_u64()) {
+    match (reader.row(at, 4), row[0].as_u64()) {
         (Ok(record), Some(len)) => {
             assert_eq!(
                 (record.payload.bytes.len() as u64, &*fnv1a(&record.payload.bytes)),
@@ -108,7 +108,7 @@ fn read_every_column(path: &Path, is_golden: bool) -> usize {
             for row in
                 (0..source.n_rows().min(300)).chain(source.n_rows().saturating_sub(10)..source.n_rows())
             {
-                let _ = (reader.read(row, 1), reader.read(row, 100), reader.path(row));
+                let _ = (reader.row(row, 1), reader.row(row, 100), reader.path(row));
             }
             if is_golden {
                 assert!(

@@ -121,14 +121,14 @@ fn counting_reads_headers_and_reading_reads_rows() {
     // One row alone: its bytes and a little of the small buffers.
     disk.0.reset();
     let mut reader = source.reader();
-    assert_eq!(reader.read(555, 1).unwrap().label(), 55);
+    assert_eq!(reader.row(555, 1).unwrap().label(), 55);
     let (n_bytes, n_reads, _) = disk.0.counts();
     assert!(n_bytes < 200_000 + 5000 && n_reads <= 6, "{n_bytes} bytes, {n_reads} reads");
 
     // All rows in order: each byte once, in reads of some MiB.
     disk.0.reset();
     for row in 0..1000 {
-        assert_eq!(reader.read(row, 1000 - row).unwrap().payload.bytes.len(), 200_000);
+        assert_eq!(reader.row(row, 1000 - row).unwrap().payload.bytes.len(), 200_000);
     }
     let (n_bytes, n_reads, _) = disk.0.counts();
     assert!(n_bytes < size + size / 100, "{n_bytes} of {size}");
@@ -137,8 +137,8 @@ fn counting_reads_headers_and_reading_reads_rows() {
     // Single rows in between do not discard the block.
     disk.0.reset();
     for row in 0..20 {
-        reader.read(row, 20).unwrap();
-        reader.read(999 - row, 1).unwrap();
+        reader.row(row, 20).unwrap();
+        reader.row(999 - row, 1).unwrap();
     }
     let (n_bytes, ..) = disk.0.counts();
     assert!(n_bytes < 2 * 20 * 200_000 + (1 << 20), "{n_bytes}");
@@ -172,10 +172,10 @@ fn transient_failures_are_retried() {
     let mut reader = source.reader();
     *disk.0.faults.lock().unwrap() = vec![libc::EIO, libc::EINTR, libc::ESTALE, libc::EAGAIN];
     disk.0.reset();
-    check(&rows[0], reader.read(0, 1), 0);
+    check(&rows[0], reader.row(0, 1), 0);
     assert_eq!(disk.0.counts().2, 2, "a stale handle is opened again");
     assert!(disk.0.faults.lock().unwrap().is_empty());
-    check(&rows[1], reader.read(1, 1), 1);
+    check(&rows[1], reader.row(1, 1), 1);
 }
 
 #[cfg(unix)]
@@ -188,7 +188,7 @@ fn lasting_failures_are_errors_with_path_and_offset() {
     let mut reader = source.reader();
     for code in [libc::EIO, libc::EACCES] {
         *disk.0.broken.lock().unwrap() = Some(code);
-        let error = reader.read(7, 1).unwrap_err();
+        let error = reader.row(7, 1).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Io);
         assert!(!error.kind.is_record());
         assert_eq!((error.place.shard.as_deref(), error.place.row), (Some(&path), Some(7)));
@@ -198,7 +198,7 @@ fn lasting_failures_are_errors_with_path_and_offset() {
         *disk.0.broken.lock().unwrap() = None;
     }
     let rows = oracle(&path, "audio", Some("label"));
-    check(&rows[7], reader.read(7, 1), 7);
+    check(&rows[7], reader.row(7, 1), 7);
 }
 
 #[test]
@@ -207,22 +207,22 @@ fn a_shard_that_changes_is_an_error() {
     let path = small_shard(folder.path());
     let source = open(std::slice::from_ref(&path)).unwrap();
     let mut reader = source.reader();
-    reader.read(0, 1).unwrap();
+    reader.row(0, 1).unwrap();
     let size = fs::metadata(&path).unwrap().len();
 
     // Truncated under an open reader.
     File::options().write(true).open(&path).unwrap().set_len(size / 2).unwrap();
-    let error = reader.read(99, 1).unwrap_err();
+    let error = reader.row(99, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("changed"), "{error}");
     // Opened again, once no reader has it open.
     drop(reader);
-    let error = source.reader().read(0, 1).unwrap_err();
+    let error = source.reader().row(0, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert!(error.to_string().contains(&format!("{} bytes instead of {size}", size / 2)), "{error}");
     // Removed.
     fs::remove_file(&path).unwrap();
-    let error = source.reader().read(0, 1).unwrap_err();
+    let error = source.reader().row(0, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
 }
 

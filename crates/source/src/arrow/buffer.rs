@@ -197,7 +197,7 @@ pub(crate) fn decompress(
     // The file's size bounds the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
     let mut compressed = fallible_alloc::zero_bytes(len)?;
-    file.read_long(&mut compressed, span.at)?;
+    file.read_exact(&mut compressed, span.at)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
     };

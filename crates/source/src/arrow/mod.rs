@@ -7,7 +7,9 @@
 //! ```text
 //! message ──▶ schema ──▶ index ◀── walk   headers: positions of all arrays
 //!                          │     columns  the columns to read (in `source`)
-//!           buffer ──▶ array ──▶ reader   values of a batch and its dictionaries; rows, in blocks
+//! buffer ──▶ array ──▶ open_batches       values of a batch and its dictionaries
+//!                          ▼
+//!     block_reader ──▶  reader            rows, in blocks
 //! ```
 //!
 //! The readers of `arrow-ipc` are not used: they load a whole batch (a gigabyte, if it holds 1000
@@ -18,11 +20,13 @@
 //! damage found is an error of the row or in [`Shard::damage`].
 
 mod array;
+mod block_reader;
 mod buffer;
 mod dictionaries;
 mod index;
 mod listed;
 mod message;
+mod open_batches;
 mod other;
 mod reader;
 mod schema;
@@ -44,7 +48,6 @@ use super::{
     columns::{ArrayColumns, ColumnChoice, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
-    memory_permits::MemoryPermits,
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
     paths::{self, Reads},
@@ -55,8 +58,8 @@ use super::{
     urls,
 };
 use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic,
-    contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
+    BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
+    contract::{MAX_RECORD_BYTES, Source, StorageLabels},
     error::Place,
     parallel, scattered_readers,
     seed::mix,
@@ -344,23 +347,6 @@ impl Source for ArrowSource {
 
     fn rest(&self) {
         self.storage.rest();
-    }
-}
-
-impl ReadRecords for ArrowReader {
-    type Payload = StoredRecording;
-    type Request<'a> = dyn ReadRequest + 'a;
-
-    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
-        self.set_limiter(MemoryPermits::of(limiter));
-    }
-
-    fn hint_next(&mut self, end: u64, row: Option<u64>) {
-        self.hint_next(end, row);
-    }
-
-    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
-        self.read_excerpt(row, run, &|head, size| request.excerpt(head, size))
     }
 }
 

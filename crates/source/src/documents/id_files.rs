@@ -279,7 +279,7 @@ impl Piece {
         if !is_here {
             let room = file.size().saturating_sub(range.start).min(len.max(ahead as u64));
             let mut bytes = fallible_alloc::zero_bytes(room.max(len) as usize)?;
-            file.read_long(&mut bytes, range.start)?;
+            file.read_exact(&mut bytes, range.start)?;
             *self = Self { at: range.start, bytes: bytes.into() };
         }
         let from = (range.start - self.at) as usize;
@@ -363,7 +363,7 @@ impl IdFilesReader {
             open.ids.get(&open.file, range, PIECE)?
         } else {
             let mut bytes = fallible_alloc::zero_bytes(len as usize)?;
-            open.file.read_long(&mut bytes, range.start)?;
+            open.file.read_exact(&mut bytes, range.start)?;
             bytes.into()
         };
         Ok(RawRecord::new(bytes, file.id_type.row()))

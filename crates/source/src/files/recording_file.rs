@@ -69,13 +69,13 @@ impl RecordingFile<'_> {
         check_record_bytes(len, self.source.max_record_bytes)?;
         let len = len as usize;
         let permit = self.permits.admit(BlockPool::size_of(len) as u64)?;
-        let mut block = self.source.blocks.take(len, permit)?;
-        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start))?;
-        let AtomicReadCounts { reads, bytes, .. } = self.source.opened.counted();
-        reads.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let block = self.source.blocks.take(len, permit)?;
+        let bytes = self.file.read_block(block, self.at.saturating_add(range.start))?;
+        let counts = self.source.opened.counted();
+        counts.reads.fetch_add(1, Ordering::Relaxed);
+        counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
         self.n_read.set(self.n_read.get() + len as u64);
-        Ok(Bytes::from_owner(block))
+        Ok(bytes)
     }
 
     /// Requests the ends of a recording that will be opened by them, so that the latencies of two requests do

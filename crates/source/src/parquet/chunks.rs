@@ -248,7 +248,7 @@ impl ChunksInner {
             false => 0,
         };
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.read_long(&mut block.as_mut_slice()[known..], from + known as u64)?;
+        file.read_exact(&mut block.as_mut_slice()[known..], from + known as u64)?;
         if self.block == BLOCK && to < extent.end {
             file.will_need(to, BLOCK.min(extent.end - to));
         }

@@ -78,27 +78,6 @@ impl ParquetReader {
         Self { source, files: Vec::new(), current: None, permits: MemoryPermits::default(), permit: None }
     }
 
-    /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
-    /// order. If it is above 1, the reader decodes a batch of about a MiB at once; 1 decodes only what this
-    /// row needs.
-    ///
-    /// The bytes are a slice of a decoded page, or a copy.
-    ///
-    /// # Errors
-    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that cannot be opened or is not
-    /// allowed, [`ErrorKind::Empty`], [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot
-    /// be decoded, [`ErrorKind::Truncated`], [`ErrorKind::TooLarge`], [`ErrorKind::Unsupported`] for an
-    /// unknown codec or encoding. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced,
-    /// [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        let (shard, local) = self.source.locate(row);
-        self.read_row(shard, row, run)
-            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
-    }
-
     /// The recording's own path field, if the row has one; for reports.
     ///
     /// # Errors
@@ -421,8 +400,25 @@ impl ReadRecords for ParquetReader {
         self.permits = MemoryPermits::of(limiter);
     }
 
-    fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
-        self.read(row, run)
+    /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
+    /// order. If it is above 1, the reader decodes a batch of about a MiB at once; 1 decodes only what this
+    /// row needs.
+    ///
+    /// The bytes are a slice of a decoded page, or a copy.
+    ///
+    /// # Errors
+    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that cannot be opened or is not
+    /// allowed, [`ErrorKind::Empty`], [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot
+    /// be decoded, [`ErrorKind::Truncated`], [`ErrorKind::TooLarge`], [`ErrorKind::Unsupported`] for an
+    /// unknown codec or encoding. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced,
+    /// [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    fn read(&mut self, row: u64, run: u64, _request: &dyn ReadRequest) -> Result<RawRecord> {
+        let (shard, local) = self.source.locate(row);
+        self.read_row(shard, row, run)
+            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 }
 
@@ -438,7 +434,7 @@ mod tests {
     use arrow_array::{ArrayRef, RecordBatch, StringArray};
 
     use super::{super::pages::unpacked, *};
-    use crate::parquet::ParquetOptions;
+    use crate::{WholeRecord, parquet::ParquetOptions};
 
     fn write(path: &Path, properties: WriterPropertiesBuilder, texts: impl Iterator<Item = String>) {
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
@@ -466,7 +462,7 @@ mod tests {
         let mut reader = source.reader();
         let before = unpacked();
         for row in 0..source.n_rows() {
-            let record = reader.read(row, source.n_rows() - row).unwrap();
+            let record = reader.read(row, source.n_rows() - row, &WholeRecord::ONCE).unwrap();
             assert_eq!(record.payload.bytes.len(), expected(row), "row {row}");
         }
         let read = unpacked() - before;
@@ -500,7 +496,7 @@ mod tests {
         write(&path, WriterProperties::builder(), (0..640).map(|_| "x".repeat(128 << 10)));
         let times = read_all(&path, 80 << 20, |_| 128 << 10);
         assert!(times.iter().all(|&times| times <= 2), "{times:?}");
-        let record = open(&path).reader().read(0, 640).unwrap();
+        let record = open(&path).reader().read(0, 640, &WholeRecord::ONCE).unwrap();
         assert!(record.payload.bytes.is_unique(), "a record of 128 KiB holds a page of 80 MiB");
     }
 
@@ -544,7 +540,8 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let source = open(&path);
         let (mut reader, before) = (source.reader(), unpacked());
-        let read: Vec<_> = (0..400).map(|row| reader.read(row, 400 - row).is_ok()).collect();
+        let read: Vec<_> =
+            (0..400).map(|row| reader.read(row, 400 - row, &WholeRecord::ONCE).is_ok()).collect();
         let good = read.iter().filter(|is_good| **is_good).count();
         assert!((100..200).contains(&good) && read[..good].iter().all(|&is_good| is_good), "{good} rows");
         assert!(unpacked() - before < 4 * 400 * (16 << 10), "{} bytes", unpacked() - before);

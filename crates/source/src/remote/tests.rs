@@ -26,8 +26,8 @@ use super::{
     stores::{Address, ObjectPlace},
 };
 use crate::{
-    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, Storage, StoreOptions, cancel, fuzzed::patience::until,
-    path_or_url::PathOrUrl, storage::StoredFile,
+    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, Storage, StoreOptions, WholeRecord, cancel,
+    contract::ReadRecords, fuzzed::patience::until, path_or_url::PathOrUrl, storage::StoredFile,
 };
 
 impl Server {
@@ -342,7 +342,8 @@ fn an_arrow_shard_has_the_rows_of_the_file() {
         let (mut one, mut other) = (local.reader(), remote.reader());
         for row in 0..local.n_rows() {
             let run = local.n_rows() - row;
-            let (one, other) = (one.read(row, run), other.read(row, run));
+            let (one, other) =
+                (one.read(row, run, &WholeRecord::ONCE), other.read(row, run, &WholeRecord::ONCE));
             match (one, other) {
                 (Ok(one), Ok(other)) => {
                     assert!(one.payload.bytes == other.payload.bytes, "{} row {row}", path.display());

@@ -22,10 +22,9 @@ use arrow_ipc::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
-use forebay_engine::contract::{NO_LABEL, Source};
-use forebay_source::RawRecord;
+use forebay_engine::contract::{NO_LABEL, ReadRecords, Source};
 use forebay_source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
-use forebay_source::{ArrowOptions, ArrowReader, ArrowSource};
+use forebay_source::{ArrowOptions, ArrowReader, ArrowSource, RawRecord, WholeRecord};
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -158,31 +157,28 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     }
 }
 
-/// The common interface of the readers.
+/// Reads rows for what they are.
 pub trait ReadRows {
     fn row(&mut self, row: u64, run: u64) -> Result<RawRecord>;
     fn path_of(&mut self, row: u64) -> Result<Option<String>>;
 }
 
-impl ReadRows for ArrowReader {
-    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        self.read(row, run)
-    }
+macro_rules! read_rows {
+    ($reader:ty) => {
+        impl ReadRows for $reader {
+            fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+                self.read(row, run, &WholeRecord::ONCE)
+            }
 
-    fn path_of(&mut self, row: u64) -> Result<Option<String>> {
-        self.path(row)
-    }
+            fn path_of(&mut self, row: u64) -> Result<Option<String>> {
+                self.path(row)
+            }
+        }
+    };
 }
 
-impl ReadRows for ParquetReader {
-    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        self.read(row, run)
-    }
-
-    fn path_of(&mut self, row: u64) -> Result<Option<String>> {
-        self.path(row)
-    }
-}
+read_rows!(ArrowReader);
+read_rows!(ParquetReader);
 
 /// Reads all of `source` in order, backwards, alone and in runs, and compares with the oracle.
 pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
