@@ -14,7 +14,8 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::source::{ArrowOptions, ArrowSource};
+use forebay::contract::ReadRecords;
+use forebay::source::{ArrowOptions, ArrowSource, WholeRecord};
 
 /// `n_batches` batches of 100 rows of `len` bytes.
 fn write(path: &Path, len: usize, n_batches: usize) {
@@ -45,7 +46,7 @@ fn rows(c: &mut Criterion) {
             group.bench_function(how, |b| {
                 b.iter(|| {
                     at = (at + 1) % n;
-                    reader.read(at, run).unwrap()
+                    reader.read(at, run, &WholeRecord::ONCE).unwrap()
                 });
             });
         }
@@ -53,7 +54,8 @@ fn rows(c: &mut Criterion) {
         group.bench_function("at random", |b| {
             b.iter(|| {
                 at = at.wrapping_add(1);
-                reader.read(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % n, 1).unwrap()
+                let row = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % n;
+                reader.read(row, 1, &WholeRecord::ONCE).unwrap()
             });
         });
         group.finish();

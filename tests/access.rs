@@ -16,7 +16,7 @@ use bytes::Bytes;
 use forebay::{
     LoaderConfig, Result,
     access::{Access, Clip},
-    contract::{ReadRecords, Source},
+    contract::{ReadRecords, RowStore, Source},
     error::Place,
     fields::Row,
     source::{RawRecord, ReadRequest, StoredRecording},
@@ -59,9 +59,7 @@ impl ReadRecords for Silence {
     }
 }
 
-impl Source for Watching {
-    type Reader = Silence;
-
+impl RowStore for Watching {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(vec![8])
     }
@@ -74,6 +72,10 @@ impl Source for Watching {
         self.begins.lock().unwrap().push(self.is_busy());
         true
     }
+}
+
+impl Source for Watching {
+    type Reader = Silence;
 
     fn reader(self: &Arc<Self>) -> Silence {
         if self.n_readers.fetch_add(1, Ordering::SeqCst) == 1 {

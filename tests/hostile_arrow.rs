@@ -400,7 +400,10 @@ fn records_larger_than_allowed() {
             let (found, cost) = metered("large", || {
                 let mut reader = source.reader();
                 [0, 1, 2, 3].map(|row| {
-                    reader.read(row, run, &WholeRecord::ONCE).map(|record| record.payload.bytes.len()).map_err(|error| error.kind)
+                    reader
+                        .read(row, run, &WholeRecord::ONCE)
+                        .map(|record| record.payload.bytes.len())
+                        .map_err(|error| error.kind)
                 })
             });
             let too_large = Err(ErrorKind::TooLarge);

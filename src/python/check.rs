@@ -18,7 +18,7 @@ use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
     config::DamageConfig,
-    contract::Source,
+    contract::RowStore,
     decode::Info,
     engine::Engine,
     error::Place,

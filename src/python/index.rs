@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Error, Result,
     access::{IndexBuild, Totals, closed},
-    contract::Source,
+    contract::RowStore,
     engine,
     error::Place,
     fork_lock,

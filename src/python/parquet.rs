@@ -9,9 +9,11 @@ use super::{
     SLICE, arguments::Argument, ending::detach, errors::to_python, interruptible::run_interruptible,
 };
 use crate::{
-    Error, ErrorKind, Result, fork_lock,
+    Error, ErrorKind, Result,
+    contract::ReadRecords,
+    fork_lock,
     source::{
-        self, PathOrUrl, StoreOptions,
+        self, PathOrUrl, StoreOptions, WholeRecord,
         parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },
@@ -109,7 +111,7 @@ impl _ParquetText {
         let mut reader = fork_lock::lock(&self.reader)?;
         let start = Instant::now();
         for row in row..end {
-            match reader.read(row, end - row + 1) {
+            match reader.read(row, end - row + 1, &WholeRecord::ONCE) {
                 Ok(record) => texts.push(record.payload.bytes),
                 Err(error) if error.kind == ErrorKind::Empty => texts.push(Bytes::new()),
                 Err(error) if matches!(error.kind, ErrorKind::Null | ErrorKind::Unreadable) => {}

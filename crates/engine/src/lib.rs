@@ -23,7 +23,8 @@
 //! use forebay_base::{Result, error::Place};
 //! use forebay_engine::{
 //!     contract::{
-//!         BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task,
+//!         BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, RowStore, Source,
+//!         Task,
 //!     },
 //!     engine::{Engine, Plan, Step},
 //!     fields::Row,
@@ -32,9 +33,7 @@
 //!
 //! struct Numbers;
 //!
-//! impl Source for Numbers {
-//!     type Reader = Self;
-//!
+//! impl RowStore for Numbers {
 //!     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
 //!         Ok(vec![60, 40])
 //!     }
@@ -44,6 +43,11 @@
 //!     fn random_access(&self) -> bool {
 //!         true
 //!     }
+//! }
+//!
+//! impl Source for Numbers {
+//!     type Reader = Self;
+//!
 //!     fn reader(self: &Arc<Self>) -> Self {
 //!         Self
 //!     }

@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use forebay_base::{ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, Source, Task},
+    contract::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, RowStore, Source, Task},
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::{Assignment, Batching, Order},
 };
@@ -433,9 +433,7 @@ struct Breaking(Part, Arc<Toy>);
 struct BreakingReader(Part, <Toy as Source>::Reader);
 struct BreakingCollate(Part, <Work as Task>::Collate, usize);
 
-impl Source for Breaking {
-    type Reader = BreakingReader;
-
+impl RowStore for Breaking {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         self.1.shard_rows(epoch)
     }
@@ -445,6 +443,11 @@ impl Source for Breaking {
     fn random_access(&self) -> bool {
         self.1.random_access()
     }
+}
+
+impl Source for Breaking {
+    type Reader = BreakingReader;
+
     fn reader(self: &Arc<Self>) -> BreakingReader {
         BreakingReader(self.0, self.1.reader())
     }

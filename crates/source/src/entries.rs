@@ -12,7 +12,7 @@ use std::{
 use forebay_audio::{unread_advice, unread_format};
 
 use crate::{
-    Error, ErrorKind, FileFormat, Result,
+    Error, ErrorKind, Result,
     files::{Manifest, RowSource, TablePlan, check_named},
     layouts::FolderTable,
     paths::{self, Reads},
@@ -213,19 +213,4 @@ fn is_table(path: &Path) -> bool {
         || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
     // Other formats as well: the error for tables says which are read.
     is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
-}
-
-/// Whether the files are Parquet. Mixed formats are an error.
-pub(crate) fn one_kind(files: &[PathBuf]) -> Result<bool> {
-    let is_parquet = |path: &&PathBuf| FileFormat::of_name(path) == Some(FileFormat::Parquet);
-    let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));
-    if let (Some(parquet), Some(other)) = (parquet, other) {
-        let message = format!(
-            "{} is Parquet and {} is not; the shards of a loader are all Parquet or all Arrow",
-            parquet.display(),
-            other.display()
-        );
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    Ok(parquet.is_some())
 }

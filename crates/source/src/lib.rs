@@ -15,7 +15,7 @@
 //! | `arrow` | recordings in Arrow IPC streams and files |
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
-//! | `recordings` | a source of any of these |
+//! | `row_files`, `recordings` | open files of any of these formats, and a source of them |
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
@@ -29,7 +29,7 @@
 //! | `stored_recording` | what is read of a row: bytes, or the part of a file |
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
-//! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
+//! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids; how each is opened |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
@@ -69,6 +69,7 @@ mod progress_log;
 mod recordings;
 mod remote;
 mod request;
+mod row_files;
 mod selection;
 mod shard;
 mod splits;
@@ -108,6 +109,7 @@ pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
 pub use request::{HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
+pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, StoredFile, Version, open_regular};

@@ -6,19 +6,20 @@ use std::{ops::Range, path::Path, sync::Arc};
 
 use super::open_recording::{OpenRecording, info_of_row};
 use super::{
-    arrow::{ArrowOptions, ArrowReader, ArrowSource},
+    arrow::ArrowOptions,
     contents::Contents,
-    entries::{Entry, one_kind, parts_of, shards_or_tables},
-    files::{FilesReader, FilesSource, ReadCounts},
+    entries::{Entry, parts_of, shards_or_tables},
+    file_format::FileFormat,
+    files::{FilesSource, ReadCounts},
     order_of_rows::RowOrder,
-    parquet::{ParquetOptions, ParquetReader, ParquetSource},
     progress_log::ProgressLog,
+    row_files::{ReadRows, RowFiles},
     shard::Shard,
     storage::Storage,
 };
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic, cancel,
-    contract::{MemoryLimiter, ReadRecords, Source, StorageLabels},
+    contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::{Row, Value},
     parallel, scattered_readers,
@@ -28,20 +29,15 @@ use forebay_audio::{AudioDecoder, Info, layout};
 /// An open dataset of recordings; immutable and shared.
 #[derive(Debug)]
 pub struct Recordings {
-    files: OpenFiles,
+    files: Arc<dyn RowFiles>,
+    /// The same files, if they are tables, folders or archives of recordings.
+    tables: Option<Arc<FilesSource>>,
     /// For each group, the number of shards up to its end.
     groups: Vec<usize>,
     /// The names of the other columns.
     column_names: Vec<String>,
     /// The order of the rows, if it is not that of the files.
     order: Option<Arc<RowOrder>>,
-}
-
-#[derive(Debug)]
-enum OpenFiles {
-    Arrow(Arc<ArrowSource>),
-    Parquet(Arc<ParquetSource>),
-    Table(Arc<FilesSource>),
 }
 
 /// How the rows of a source are stored.
@@ -55,17 +51,6 @@ pub struct RowStorage {
     pub by_url: bool,
     /// Whether a row can be read without others.
     pub alone: bool,
-}
-
-/// Calls the same method of either source or reader.
-macro_rules! either {
-    ($either:expr, $kind:ident, $one:ident => $call:expr) => {
-        match $either {
-            $kind::Arrow($one) => $call,
-            $kind::Parquet($one) => $call,
-            $kind::Table($one) => $call,
-        }
-    };
 }
 
 impl Recordings {
@@ -96,32 +81,17 @@ impl Recordings {
             parts_of(entries, &storage, &mut parts)?;
             ends.push(parts.len());
         }
-        let column_names = options.columns.clone();
-        let files = match shards_or_tables(parts)? {
-            Ok(files) => files,
+        let (files, tables): (Arc<dyn RowFiles>, _) = match shards_or_tables(parts)? {
+            Ok(shards) => {
+                let open = FileFormat::of_shards(&shards)?.open_rows();
+                (open(storage, &shards, &ends, options)?, None)
+            }
             Err(plans) => {
-                let source = FilesSource::open(storage, &plans, &ends, options)?;
-                return Ok(Self {
-                    files: OpenFiles::Table(Arc::new(source)),
-                    groups: ends,
-                    column_names,
-                    order: None,
-                });
+                let tables = Arc::new(FilesSource::open(storage, &plans, &ends, options)?);
+                (tables.clone(), Some(tables))
             }
         };
-        let opened = match one_kind(&files)? {
-            true if options.mmap => {
-                let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
-                return Err(Error::new(ErrorKind::Config, message));
-            }
-            true => {
-                let options = ParquetOptions::recordings(options);
-                let source = ParquetSource::open_groups(storage, &files, &ends, &options)?;
-                OpenFiles::Parquet(Arc::new(source))
-            }
-            false => OpenFiles::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options)?)),
-        };
-        Ok(Self { files: opened, groups: ends, column_names, order: None })
+        Ok(Self { files, tables, groups: ends, column_names: options.columns.clone(), order: None })
     }
 
     /// The same with rows in another order: `orders` has the rows of a group by their numbers within the
@@ -134,7 +104,7 @@ impl Recordings {
         if orders.iter().all(Option::is_none) {
             return Ok(self);
         }
-        if !matches!(self.files, OpenFiles::Arrow(_)) {
+        if !self.files.can_be_ordered() {
             let message = "an order of rows is one of Arrow files";
             return Err(Error::new(ErrorKind::Config, message));
         }
@@ -149,10 +119,7 @@ impl Recordings {
 
     /// The number of rows over all shards.
     pub fn n_rows(&self) -> u64 {
-        if let Some(order) = &self.order {
-            return order.n_rows();
-        }
-        either!(&self.files, OpenFiles, source => source.n_rows())
+        self.shards().last().map_or(0, |shard| shard.first_row + shard.n_rows)
     }
 
     /// The shards in the order given.
@@ -160,7 +127,7 @@ impl Recordings {
         if let Some(order) = &self.order {
             return &order.shards;
         }
-        either!(&self.files, OpenFiles, source => source.shards())
+        self.files.shards()
     }
 
     /// Whether any of its files was read by URL.
@@ -175,7 +142,7 @@ impl Recordings {
         RowStorage {
             rows,
             in_files: files.is_some(),
-            by_url: files.is_some_and(FilesSource::is_by_url),
+            by_url: files.is_some_and(|files| files.is_by_url()),
             alone: self.random_access(),
         }
     }
@@ -187,12 +154,12 @@ impl Recordings {
     }
 
     pub fn contents(&self) -> &Contents {
-        either!(&self.files, OpenFiles, source => source.contents())
+        self.files.contents()
     }
 
     /// What the readers of files did so far; `None` for shards.
     pub fn read_counts(&self) -> Option<ReadCounts> {
-        self.files().map(FilesSource::read_counts)
+        self.files().map(|files| files.read_counts())
     }
 
     /// Whether the recordings are in files of their own, or in archives of them, and not in shards.
@@ -210,11 +177,8 @@ impl Recordings {
     }
 
     /// The tables, if the recordings are in files of their own.
-    pub fn files(&self) -> Option<&FilesSource> {
-        match &self.files {
-            OpenFiles::Table(source) => Some(source),
-            _ => None,
-        }
+    pub fn files(&self) -> Option<&Arc<FilesSource>> {
+        self.tables.as_ref()
     }
 
     /// The folder of the indexes of recordings; `None` for shards, and if the user has no folder of caches.
@@ -224,7 +188,7 @@ impl Recordings {
 
     /// Bytes of the rows of tables that are in memory; 0 for shards.
     pub fn rows_held(&self) -> usize {
-        self.files().map_or(0, FilesSource::bytes_held)
+        self.files().map_or(0, |files| files.bytes_held())
     }
 
     /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
@@ -243,33 +207,16 @@ impl Recordings {
         let number =
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
         self.contents().columns[number].check_flat(column)?;
-        let alone = match &self.files {
-            OpenFiles::Arrow(_) | OpenFiles::Table(_) => None,
-            OpenFiles::Parquet(source) => {
-                let options = ParquetOptions::columns(vec![column.to_owned()]);
-                Some(Arc::new(source.reopened(&options)?))
-            }
-        };
+        let (files, number) = self.files.clone().for_column(column, number)?;
         parallel::each("forebay-index", self.shards(), THREADS, |shard| {
-            let mut reader = match (&self.files, &alone) {
-                (OpenFiles::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
-                _ => self.reader_of(),
-            };
-            let number = if alone.is_some() { 0 } else { number };
+            let mut reader = RecordingsReader::new(files.clone(), self.order.clone());
             let mut kept = T::default();
             let end = shard.first_row + shard.n_rows;
             for row in shard.first_row..end {
                 if row % POLLED == 0 {
                     cancel::check("opening")?;
                 }
-                let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
-                let found = match (&mut reader, &self.files) {
-                    (RecordingsReader::Ordered(reader, order), _) => reader.others(order.row(row)).map(value),
-                    (RecordingsReader::Arrow(reader), _) => reader.others(row).map(value),
-                    (RecordingsReader::Parquet(reader), _) => reader.others(row, end - row).map(value),
-                    (RecordingsReader::Table(_), OpenFiles::Table(source)) => source.other(row, number),
-                    (RecordingsReader::Table(_), _) => Ok(Value::Null),
-                };
+                let found = reader.value(row, end - row, number);
                 // About the value of this row, and not about all so far.
                 let placed = |error: Error| match error.kind {
                     ErrorKind::Schema => error.in_shard(&shard.path).at_row(row - shard.first_row),
@@ -305,10 +252,7 @@ impl Recordings {
 
     /// The seconds of the segment that a row is; `None` if it is none, or if they are not known.
     pub fn stated_seconds(&self, row: u64) -> Option<f64> {
-        match &self.files {
-            OpenFiles::Table(source) => source.seconds(self.file_row(row)),
-            _ => None,
-        }
+        self.tables.as_ref()?.seconds(self.file_row(row))
     }
 
     /// The seconds of recordings, or of the segments that rows are: as their table says, else by opening
@@ -345,7 +289,7 @@ impl Recordings {
         const TOGETHER: u64 = 256;
         let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
         let pieces: Vec<_> = (0..n.div_ceil(TOGETHER)).map(|piece| piece * TOGETHER).collect();
-        let start = || (self.reader_of(), AudioDecoder::new());
+        let start = || (self.reader(), AudioDecoder::new());
         let progress = ProgressLog::new(n, advice);
         let found =
             parallel::each_with("forebay-index", &pieces, THREADS, start, |(reader, decoder), &first| {
@@ -377,36 +321,25 @@ impl Recordings {
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
     /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
-        let files = either!(&self.files, OpenFiles, source => source.fingerprint());
+        let files = self.files.fingerprint();
         self.order.as_ref().map_or(files, |order| order.fingerprint(files))
     }
 
     /// The fingerprint as earlier versions wrote it in states, which still load.
     pub fn former_fingerprint(&self) -> u64 {
-        match &self.files {
-            OpenFiles::Table(source) => source.former_fingerprint(),
-            _ => self.fingerprint(),
+        match &self.order {
+            None => self.files.former_fingerprint(),
+            Some(_) => self.fingerprint(),
         }
     }
 
-    pub fn reader(self: &Arc<Self>) -> RecordingsReader {
-        self.reader_of()
-    }
-
-    fn reader_of(&self) -> RecordingsReader {
-        match &self.files {
-            OpenFiles::Arrow(source) => match &self.order {
-                None => RecordingsReader::Arrow(source.reader()),
-                Some(order) => RecordingsReader::Ordered(source.reader(), order.clone()),
-            },
-            OpenFiles::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
-            OpenFiles::Table(source) => RecordingsReader::Table(source.reader()),
-        }
+    pub fn reader(&self) -> RecordingsReader {
+        RecordingsReader::new(self.files.clone(), self.order.clone())
     }
 
     /// The paths of all rows, in order; a bad row has none.
     pub fn paths(&self) -> impl Iterator<Item = Result<Option<String>>> + '_ {
-        let mut reader = self.reader_of();
+        let mut reader = self.reader();
         (0..self.n_rows()).map(move |row| match reader.path(row) {
             Err(error) if error.kind.is_record() => Ok(None),
             path => path,
@@ -419,12 +352,12 @@ impl Recordings {
 
     /// What its files cost so far.
     pub fn traffic(&self) -> &Arc<Traffic> {
-        either!(&self.files, OpenFiles, source => source.traffic())
+        self.files.traffic()
     }
 
     /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
-        matches!(self.files, OpenFiles::Arrow(_) | OpenFiles::Table(_))
+        self.files.has_cheap_paths()
     }
 }
 
@@ -446,27 +379,25 @@ impl ReadRequest for LengthRequest {
     }
 }
 
-impl Source for Recordings {
-    type Reader = RecordingsReader;
-
+impl RowStore for Recordings {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         if let Some(order) = &self.order {
             return Ok(order.shards.iter().map(|shard| shard.n_rows).collect());
         }
-        either!(&self.files, OpenFiles, source => source.shard_rows(epoch))
+        self.files.shard_rows(epoch)
     }
 
     fn place(&self, row: u64) -> Place {
         let row = self.file_row(row);
-        either!(&self.files, OpenFiles, source => source.place(row))
+        self.files.place(row)
     }
 
     fn random_access(&self) -> bool {
-        either!(&self.files, OpenFiles, source => Source::random_access(&**source))
+        self.files.random_access()
     }
 
     fn check_scattered(&self) -> Result<()> {
-        either!(&self.files, OpenFiles, source => source.check_scattered())
+        self.files.check_scattered()
     }
 
     fn block_rows(&self, row: u64, run: u64) -> u64 {
@@ -474,19 +405,19 @@ impl Source for Recordings {
             None => (row, run),
             Some(order) => (order.row(row), order.run(row, run)),
         };
-        either!(&self.files, OpenFiles, source => source.block_rows(row, run))
+        self.files.block_rows(row, run)
     }
 
     fn most_blocks(&self) -> usize {
-        either!(&self.files, OpenFiles, source => source.most_blocks())
+        self.files.most_blocks()
     }
 
     fn bytes_in_use(&self) -> usize {
-        either!(&self.files, OpenFiles, source => source.bytes_in_use())
+        self.files.bytes_in_use()
     }
 
     fn rest(&self) {
-        either!(&self.files, OpenFiles, source => source.rest());
+        self.files.rest();
     }
 
     fn scattered_readers(&self, n_readers: usize) -> usize {
@@ -496,20 +427,21 @@ impl Source for Recordings {
     fn storage_labels(&self) -> StorageLabels {
         self.traffic().labels()
     }
+}
+
+impl Source for Recordings {
+    type Reader = RecordingsReader;
 
     fn reader(self: &Arc<Self>) -> RecordingsReader {
-        self.reader()
+        Self::reader(self)
     }
 }
 
-/// A reader of either format, for one thread.
+/// A reader of recordings, for one thread.
 #[derive(Debug)]
-pub enum RecordingsReader {
-    Arrow(ArrowReader),
-    /// Of Arrow shards in another order.
-    Ordered(ArrowReader, Arc<RowOrder>),
-    Parquet(Box<ParquetReader>),
-    Table(FilesReader),
+pub struct RecordingsReader {
+    reader: Box<dyn ReadRows>,
+    order: Option<Arc<RowOrder>>,
 }
 
 /// What is known of a row before its samples are read.
@@ -521,6 +453,10 @@ pub struct RowInfo {
 }
 
 impl RecordingsReader {
+    fn new(files: Arc<dyn RowFiles>, order: Option<Arc<RowOrder>>) -> Self {
+        Self { reader: files.row_reader(), order }
+    }
+
     /// Codec, rate, channels and length of a row's recording.
     ///
     /// # Errors
@@ -540,12 +476,19 @@ impl RecordingsReader {
     /// # Panics
     /// If there is no such row.
     pub fn path(&mut self, row: u64) -> Result<Option<String>> {
-        match self {
-            Self::Arrow(reader) => reader.path(row),
-            Self::Ordered(reader, order) => reader.path(order.row(row)),
-            Self::Parquet(reader) => reader.path(row),
-            Self::Table(reader) => Ok(reader.path(row)),
-        }
+        let (row, _) = self.in_files(row, 1);
+        self.reader.path(row)
+    }
+
+    /// The value of one of the other columns, without the recording.
+    fn value(&mut self, row: u64, run: u64, number: usize) -> Result<Value> {
+        let (row, run) = self.in_files(row, run);
+        self.reader.value(row, run, number)
+    }
+
+    /// The row of the files, and how many of the `run` rows from it on follow each other there.
+    fn in_files(&self, row: u64, run: u64) -> (u64, u64) {
+        self.order.as_ref().map_or((row, run), |order| (order.row(row), order.run(row, run)))
     }
 }
 
@@ -554,27 +497,17 @@ impl ReadRecords for RecordingsReader {
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
-        match self {
-            Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::set_limiter(reader, limiter),
-            Self::Parquet(reader) => ReadRecords::set_limiter(&mut **reader, limiter),
-            Self::Table(reader) => reader.set_limiter(limiter),
-        }
+        self.reader.set_memory_limiter(limiter);
     }
 
     fn hint_next(&mut self, end: u64, row: Option<u64>) {
-        if let Self::Arrow(reader) = self {
-            reader.hint_next(end, row);
+        if self.order.is_none() {
+            self.reader.hint_next_row(end, row);
         }
     }
 
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
-        match self {
-            Self::Arrow(reader) => ReadRecords::read(reader, row, run, request),
-            Self::Ordered(reader, order) => {
-                ReadRecords::read(reader, order.row(row), order.run(row, run), request)
-            }
-            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, request),
-            Self::Table(reader) => reader.read(row, run, request),
-        }
+        let (row, run) = self.in_files(row, run);
+        self.reader.read_row(row, run, request)
     }
 }

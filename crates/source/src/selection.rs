@@ -9,7 +9,7 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRecordings, ReadRequest, RecordingSource, Result, RunRequest,
     StoredRecording, WindowRun,
-    contract::{MemoryLimiter, ReadRecords, Retained, Source, StorageLabels},
+    contract::{MemoryLimiter, ReadRecords, Retained, RowStore, Source, StorageLabels},
     error::Place,
     fallible_alloc,
     order::Bijection,
@@ -224,9 +224,7 @@ impl<S: Source> Selection<S> {
     }
 }
 
-impl<S: RecordingSource> Source for Selection<S> {
-    type Reader = SelectionReader<S::Reader>;
-
+impl<S: RecordingSource> RowStore for Selection<S> {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         let ends = self.source.shard_rows(epoch)?.into_iter().scan(0, |end, n| {
             *end += n;
@@ -279,6 +277,10 @@ impl<S: RecordingSource> Source for Selection<S> {
     fn storage_labels(&self) -> StorageLabels {
         self.source.storage_labels()
     }
+}
+
+impl<S: RecordingSource> Source for Selection<S> {
+    type Reader = SelectionReader<S::Reader>;
 
     fn reader(self: &Arc<Self>) -> Self::Reader {
         SelectionReader {
@@ -427,8 +429,7 @@ mod tests {
         runs: Mutex<Vec<(u64, u64)>>,
     }
 
-    impl Source for Told {
-        type Reader = ToldReader;
+    impl RowStore for Told {
         fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
             Ok(vec![4])
         }
@@ -438,6 +439,11 @@ mod tests {
         fn random_access(&self) -> bool {
             self.random_access
         }
+    }
+
+    impl Source for Told {
+        type Reader = ToldReader;
+
         fn reader(self: &Arc<Self>) -> ToldReader {
             ToldReader(self.clone())
         }

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed::mix};
 use forebay_engine::{
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, ReadRecords, SMALL_READ,
-        Source, Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, ReadRecords, RowStore,
+        SMALL_READ, Source, Task,
     },
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Assignment, Order, Stop, WeightStage, WeightedRows},
@@ -143,9 +143,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-impl Source for Large {
-    type Reader = LargeReader;
-
+impl RowStore for Large {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(vec![ROWS / 3; 3])
     }
@@ -161,6 +159,11 @@ impl Source for Large {
     fn most_blocks(&self) -> usize {
         if self.memory == Memory::OfRecord { 16 } else { 1 }
     }
+}
+
+impl Source for Large {
+    type Reader = LargeReader;
+
     fn reader(self: &Arc<Self>) -> LargeReader {
         LargeReader { source: self.clone(), limiter: None, page: None }
     }

@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | `Source` and `ReadRecords`, `Task` and `ExampleMaker` |
+//! | `mod.rs` | `RowStore`, `Source` and `ReadRecords`, `Task` and `ExampleMaker` |
 //! | `record.rs` | what a source reads for a row, and what a worker takes |
 //! | `collate.rs` | how examples become batches |
 //! | `memory.rs` | memory for large reads |
@@ -28,11 +28,8 @@ pub use record::{MAX_RECORD_BYTES, NO_LABEL, Payload, RawRecord, Record, check_r
 
 use crate::{Result, error::Place, order::Assignment};
 
-/// A set of shards whose rows can be read by number.
-pub trait Source: Send + Sync + 'static {
-    /// The state of one I/O thread: open files, the current record batch, recycled blocks.
-    type Reader: ReadRecords;
-
+/// A set of shards: how many rows they have, where these are, and what reading them costs.
+pub trait RowStore: Send + Sync + 'static {
     /// The number of rows of each shard in the pass `epoch`, in the order given. Passes may differ.
     ///
     /// While rows are still added it is the most that there may be, and the first read past the end ends the
@@ -84,6 +81,12 @@ pub trait Source: Send + Sync + 'static {
     fn storage_labels(&self) -> StorageLabels {
         StorageLabels::LOCAL
     }
+}
+
+/// A set of shards whose rows can be read by number.
+pub trait Source: RowStore {
+    /// The state of one I/O thread: open files, the current record batch, recycled blocks.
+    type Reader: ReadRecords;
 
     /// A new reader for one thread.
     fn reader(self: &Arc<Self>) -> Self::Reader;

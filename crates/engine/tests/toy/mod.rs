@@ -15,7 +15,7 @@ use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, RowStore, Source, Task,
         TaskLabels,
     },
     engine::{Engine, Plan, Step},
@@ -36,9 +36,7 @@ pub struct Toy {
 
 pub struct ToyReader(Arc<Toy>);
 
-impl Source for Toy {
-    type Reader = ToyReader;
-
+impl RowStore for Toy {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards.clone())
     }
@@ -48,6 +46,11 @@ impl Source for Toy {
     fn random_access(&self) -> bool {
         self.random_access
     }
+}
+
+impl Source for Toy {
+    type Reader = ToyReader;
+
     fn reader(self: &Arc<Self>) -> ToyReader {
         ToyReader(self.clone())
     }

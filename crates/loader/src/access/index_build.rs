@@ -24,7 +24,10 @@ use crate::{
     contract::NO_LABEL,
     decode::{AudioDecoder, Info},
     fields::Value,
-    source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::IndexLocation},
+    source::{
+        ExtraColumn, Recordings, RecordingsReader, RowInfo,
+        files::{FilesReader, FilesSource, IndexLocation},
+    },
 };
 
 /// Recordings in files that a thread takes together.
@@ -152,6 +155,8 @@ struct Job {
 
 struct IndexWorker {
     reader: RecordingsReader,
+    /// Of recordings in files of their own.
+    files: Option<FilesReader>,
     decoder: AudioDecoder,
 }
 
@@ -170,7 +175,7 @@ impl Job {
             IndexPart::Files(files) => {
                 for &row in &self.files[files.clone()] {
                     cancel::check("the survey")?;
-                    let RecordingsReader::Table(reader) = &mut worker.reader else { continue };
+                    let Some(reader) = &mut worker.files else { continue };
                     match reader.index(row) {
                         Ok((info, n_bytes, kept)) => {
                             totals.good(info);
@@ -285,7 +290,11 @@ impl IndexBuild {
         let threads = ThreadPool::new(n_threads, {
             // Without a limiter: each thread holds one recording.
             let source = source.clone();
-            move || IndexWorker { reader: source.reader(), decoder: AudioDecoder::new() }
+            move || IndexWorker {
+                reader: source.reader(),
+                files: source.files().map(FilesSource::reader),
+                decoder: AudioDecoder::new(),
+            }
         });
         let label = source.contents().extra_columns.iter().position(|value| *value == ExtraColumn::Label);
         threads.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
     config::{AugmentObject, Background, CropConfig, Origin, Sources, Waveforms},
-    contract::Source,
+    contract::RowStore,
     error::counted,
     fields::Value,
     order::WeightedRows,

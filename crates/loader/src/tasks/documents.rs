@@ -23,7 +23,7 @@ use std::{
 use crate::{
     Error, ErrorKind, Result, cancel,
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, RowStore, Source, Task,
         TaskLabels,
     },
     dataset::{Dataset, Length},
@@ -195,9 +195,7 @@ impl Steps {
     }
 }
 
-impl Source for DatasetSource {
-    type Reader = NumberReader;
-
+impl RowStore for DatasetSource {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         let length = self.length(epoch)?;
         if !length.is_final || length.is_endless() {
@@ -224,6 +222,10 @@ impl Source for DatasetSource {
     fn random_access(&self) -> bool {
         true
     }
+}
+
+impl Source for DatasetSource {
+    type Reader = NumberReader;
 
     fn reader(self: &Arc<Self>) -> NumberReader {
         NumberReader

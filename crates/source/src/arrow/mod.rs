@@ -52,6 +52,7 @@ use super::{
     path_policy::{AllowPaths, PathPolicy},
     paths::{self, Reads},
     remote::DiskCache,
+    row_files::{ReadRows, RowFiles},
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage, StoredFile},
     store_options::StoreOptions,
@@ -59,7 +60,7 @@ use super::{
 };
 use crate::{
     BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
-    contract::{MAX_RECORD_BYTES, Source, StorageLabels},
+    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
     error::Place,
     parallel, scattered_readers,
     seed::mix,
@@ -288,9 +289,50 @@ impl ArrowSource {
     }
 }
 
-impl Source for ArrowSource {
-    type Reader = ArrowReader;
+/// Opens files whose rows are recordings.
+///
+/// # Errors
+/// As [`ArrowSource::open`].
+pub(crate) fn open_rows(
+    storage: Arc<dyn Storage>,
+    files: &[PathBuf],
+    ends: &[usize],
+    options: &ArrowOptions,
+) -> Result<Arc<dyn RowFiles>> {
+    Ok(Arc::new(ArrowSource::open_groups(storage, files, ends, options)?))
+}
 
+impl RowFiles for ArrowSource {
+    fn shards(&self) -> &[Shard] {
+        self.shards()
+    }
+
+    fn contents(&self) -> &Contents {
+        self.contents()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint()
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
+    }
+
+    fn can_be_ordered(&self) -> bool {
+        true
+    }
+
+    fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
+        Box::new(self.reader())
+    }
+
+    fn for_column(self: Arc<Self>, _name: &str, number: usize) -> Result<(Arc<dyn RowFiles>, usize)> {
+        Ok((self, number))
+    }
+}
+
+impl RowStore for ArrowSource {
     fn scattered_readers(&self, n_readers: usize) -> usize {
         scattered_readers(n_readers, self.traffic.is_remote())
     }
@@ -328,10 +370,6 @@ impl Source for ArrowSource {
         }
     }
 
-    fn reader(self: &Arc<Self>) -> ArrowReader {
-        self.reader()
-    }
-
     fn block_rows(&self, row: u64, run: u64) -> u64 {
         self.rows_of_block(row, run)
     }
@@ -347,6 +385,14 @@ impl Source for ArrowSource {
 
     fn rest(&self) {
         self.storage.rest();
+    }
+}
+
+impl Source for ArrowSource {
+    type Reader = ArrowReader;
+
+    fn reader(self: &Arc<Self>) -> ArrowReader {
+        self.reader()
     }
 }
 

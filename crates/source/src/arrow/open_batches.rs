@@ -7,7 +7,12 @@ use bytes::Bytes;
 use super::{
     ArrowSource, array::Array, buffer::ValueBytes, listed::ListArrays, other::OtherArrays, shard::OpenShard,
 };
-use crate::{Error, ErrorKind, Result, contract::NO_LABEL, fields::Row, memory_permits::MemoryPermits};
+use crate::{
+    Error, ErrorKind, Result,
+    contract::NO_LABEL,
+    fields::{Row, Value},
+    memory_permits::MemoryPermits,
+};
 
 /// The most open files of a reader; readers share open files.
 const OPEN_FILES: usize = 4;
@@ -203,6 +208,12 @@ impl OpenRow<'_> {
             return Ok(None);
         }
         self.batch.path.as_mut().map_or(Ok(None), |path| path.bytes(self.shard, self.row))
+    }
+
+    /// The value of one of the other columns.
+    pub(super) fn other(&mut self, number: usize) -> Result<Value> {
+        let other = self.batch.others.get_mut(number);
+        other.map_or(Ok(Value::Null), |other| other.value(self.shard, self.row))
     }
 
     /// Adds the values of the other columns.

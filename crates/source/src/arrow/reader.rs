@@ -22,6 +22,7 @@ use crate::{
     fields::{Row, Value},
     memory_permits::MemoryPermits,
     path_policy,
+    row_files::ReadRows,
 };
 
 /// Reads rows of an [`ArrowSource`]; one per thread.
@@ -48,32 +49,6 @@ impl ArrowReader {
         }
     }
 
-    /// The recording's own path field, if the row has one; for reports.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn path(&mut self, row: u64) -> Result<Option<String>> {
-        self.with_row(row, |_, at, blocks, _| path_of(at, blocks))
-    }
-
-    /// The values of a row's other columns, without its recording.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn others(&mut self, row: u64) -> Result<Row> {
-        self.with_row(row, |_, at, _, _| {
-            let mut values = Row::new();
-            at.push_others(&mut values)?;
-            Ok(values)
-        })
-    }
-
     /// What `read` makes of a row in its open batch. Its errors get the place of the row.
     #[inline]
     fn with_row<T>(
@@ -86,6 +61,16 @@ impl ArrowReader {
         let value =
             open.row(source, shard, local, permits).and_then(|mut at| read(source, &mut at, blocks, permits));
         value.map_err(|error| error.in_shard(&source.shards[shard].path).at_row(local))
+    }
+}
+
+impl ReadRows for ArrowReader {
+    fn path(&mut self, row: u64) -> Result<Option<String>> {
+        self.with_row(row, |_, at, blocks, _| path_of(at, blocks))
+    }
+
+    fn value(&mut self, row: u64, _run: u64, number: usize) -> Result<Value> {
+        self.with_row(row, |_, at, _, _| at.other(number))
     }
 }
 

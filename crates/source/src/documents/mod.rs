@@ -40,7 +40,7 @@ use crate::{
     ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, FileFormat, RawRecord, ReadRequest,
     Result, Shard, Storage, StoredRecording, Traffic,
     columns::IdFields,
-    contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
+    contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::Row,
     ids,
@@ -387,9 +387,7 @@ fn check_first_lines(
     Ok(())
 }
 
-impl Source for DocumentSource {
-    type Reader = DocumentReader;
-
+impl RowStore for DocumentSource {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
     }
@@ -428,6 +426,10 @@ impl Source for DocumentSource {
             OpenDocuments::Lines(_) | OpenDocuments::Ids(_) => 0,
         }
     }
+}
+
+impl Source for DocumentSource {
+    type Reader = DocumentReader;
 
     fn reader(self: &Arc<Self>) -> DocumentReader {
         match &self.files {

@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use super::{DocumentForm, DocumentReader, DocumentSource};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, Shard, StoredRecording, Traffic,
-    contract::{MemoryLimiter, ReadRecords, Source, StorageLabels},
+    contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     parquet::RowGroup,
     scattered_readers,
@@ -137,9 +137,7 @@ impl DocumentSources {
     }
 }
 
-impl Source for DocumentSources {
-    type Reader = DocumentsReader;
-
+impl RowStore for DocumentSources {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
@@ -168,6 +166,10 @@ impl Source for DocumentSources {
     fn bytes_in_use(&self) -> usize {
         self.parts.iter().map(|part| part.bytes_in_use()).sum()
     }
+}
+
+impl Source for DocumentSources {
+    type Reader = DocumentsReader;
 
     fn reader(self: &Arc<Self>) -> DocumentsReader {
         DocumentsReader {

@@ -46,12 +46,13 @@ use super::{
     columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
     path_policy::PathPolicy,
+    row_files::{ReadRows, RowFiles},
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage},
 };
 use crate::{
     BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, Traffic,
-    contract::{NO_LABEL, Source, StorageLabels},
+    contract::{NO_LABEL, RowStore, Source, StorageLabels},
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
@@ -170,11 +171,6 @@ impl FilesSource {
     /// A hash of the rows, in order.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
-    }
-
-    /// The same as earlier versions had it: with all columns, and with the paths of a list as given.
-    pub fn former_fingerprint(&self) -> u64 {
-        self.former_fingerprint
     }
 
     /// Whether any of the files is named by URL.
@@ -433,9 +429,37 @@ impl FilesSource {
     }
 }
 
-impl Source for FilesSource {
-    type Reader = FilesReader;
+impl RowFiles for FilesSource {
+    fn shards(&self) -> &[Shard] {
+        self.shards()
+    }
 
+    fn contents(&self) -> &Contents {
+        self.contents()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    fn former_fingerprint(&self) -> u64 {
+        self.former_fingerprint
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
+    }
+
+    fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
+        Box::new(self.reader())
+    }
+
+    fn for_column(self: Arc<Self>, _name: &str, number: usize) -> Result<(Arc<dyn RowFiles>, usize)> {
+        Ok((self, number))
+    }
+}
+
+impl RowStore for FilesSource {
     fn scattered_readers(&self, n_readers: usize) -> usize {
         scattered_readers(n_readers, self.traffic.is_remote())
     }
@@ -476,6 +500,10 @@ impl Source for FilesSource {
     fn rest(&self) {
         self.storage.rest();
     }
+}
+
+impl Source for FilesSource {
+    type Reader = FilesReader;
 
     fn reader(self: &Arc<Self>) -> FilesReader {
         self.reader()

@@ -26,10 +26,11 @@ use crate::WholeRecord;
 use crate::{
     Error, ErrorKind, FileRecording, RawRecord, ReadRequest, Result, Segment, StoredRecording,
     contract::{MemoryLimiter, ReadRecords},
-    fields::Row,
+    fields::{Row, Value},
     memory_permits::MemoryPermits,
     path_policy::{self, Outside},
     paths::RECORDINGS,
+    row_files::ReadRows,
     storage::StoredFile,
     urls,
 };
@@ -94,15 +95,6 @@ impl FilesReader {
             last: None,
             decoder: forebay_audio::AudioDecoder::new(),
         }
-    }
-
-    /// The row's path as the table has it, for reports.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn path(&self, row: u64) -> Option<String> {
-        let (_, table, row) = self.source.table(row);
-        name_of(table, row)
     }
 
     /// The values of a row, without its recording.
@@ -400,6 +392,18 @@ fn in_row(mut error: Error, table: &Table, row: u64) -> Error {
         error.message = format!("line {line}: {}", error.message);
     }
     error
+}
+
+impl ReadRows for FilesReader {
+    /// The row's path as the table has it.
+    fn path(&mut self, row: u64) -> Result<Option<String>> {
+        let (_, table, row) = self.source.table(row);
+        Ok(name_of(table, row))
+    }
+
+    fn value(&mut self, row: u64, _run: u64, number: usize) -> Result<Value> {
+        self.source.other(row, number)
+    }
 }
 
 impl ReadRecords for FilesReader {

@@ -3,10 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use super::*;
-use crate::{
-    AllowPaths, Entry, RawRecord, Recordings, RecordingsReader, Result, Segment, WholeRecord,
-    contract::ReadRecords,
-};
+use crate::{AllowPaths, Entry, RawRecord, Recordings, Result, Segment, WholeRecord, contract::ReadRecords};
 
 mod compressed;
 mod kaldi;
@@ -58,8 +55,7 @@ fn read(source: &Arc<Recordings>, row: u64) -> Result<RawRecord> {
 
 fn values(source: &Arc<Recordings>) -> Vec<Vec<String>> {
     let of = |row| {
-        let reader = source.reader();
-        let RecordingsReader::Table(reader) = reader else { panic!("no table") };
+        let reader = source.files().unwrap().reader();
         reader.values(row).unwrap().iter().map(|value| format!("{value:?}")).collect()
     };
     (0..source.n_rows()).map(of).collect()
@@ -222,7 +218,7 @@ fn segments_of_usual_tables() {
 }
 
 fn segment(source: &Arc<Recordings>, row: u64) -> Option<Segment> {
-    let RecordingsReader::Table(reader) = source.reader() else { panic!("no table") };
+    let reader = source.files().unwrap().reader();
     reader.segment(row)
 }
 

@@ -53,6 +53,7 @@ use super::{
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
     remote::DiskCache,
+    row_files::{ReadRows, RowFiles},
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage, StoredFile, Version},
     store_options::StoreOptions,
@@ -60,7 +61,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Traffic, cancel,
-    contract::{MAX_RECORD_BYTES, Source, StorageLabels},
+    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
     error::Place,
     fallible_alloc, parallel, scattered_readers,
     seed::mix,
@@ -366,9 +367,58 @@ impl ParquetSource {
     }
 }
 
-impl Source for ParquetSource {
-    type Reader = ParquetReader;
+/// Opens files whose rows are recordings.
+///
+/// # Errors
+/// As [`ParquetSource::open`]; [`ErrorKind::Config`] if they are to be mapped.
+pub(crate) fn open_rows(
+    storage: Arc<dyn Storage>,
+    files: &[PathBuf],
+    ends: &[usize],
+    options: &ArrowOptions,
+) -> Result<Arc<dyn RowFiles>> {
+    if options.mmap {
+        let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let options = ParquetOptions::recordings(options);
+    Ok(Arc::new(ParquetSource::open_groups(storage, files, ends, &options)?))
+}
 
+impl RowFiles for ParquetSource {
+    fn shards(&self) -> &[Shard] {
+        self.shards()
+    }
+
+    fn contents(&self) -> &Contents {
+        self.contents()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint()
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
+    }
+
+    /// A path costs its page.
+    fn has_cheap_paths(&self) -> bool {
+        false
+    }
+
+    fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
+        Box::new(self.reader())
+    }
+
+    /// Without the others, whose pages would be decoded as well.
+    fn for_column(self: Arc<Self>, name: &str, _number: usize) -> Result<(Arc<dyn RowFiles>, usize)> {
+        let alone = self.reopened(&ParquetOptions::columns(vec![name.to_owned()]))?;
+        Ok((Arc::new(alone), 0))
+    }
+}
+
+impl RowStore for ParquetSource {
     fn scattered_readers(&self, n_readers: usize) -> usize {
         scattered_readers(n_readers, self.traffic.is_remote())
     }
@@ -411,6 +461,10 @@ impl Source for ParquetSource {
             ),
         ))
     }
+}
+
+impl Source for ParquetSource {
+    type Reader = ParquetReader;
 
     fn reader(self: &Arc<Self>) -> ParquetReader {
         self.reader()

@@ -28,6 +28,7 @@ use crate::{
     ids,
     memory_permits::{MemoryPermits, covered},
     path_policy,
+    row_files::ReadRows,
     storage::StoredFile,
 };
 
@@ -76,32 +77,6 @@ impl std::fmt::Debug for ParquetReader {
 impl ParquetReader {
     pub(super) fn new(source: Arc<ParquetSource>) -> Self {
         Self { source, files: Vec::new(), current: None, permits: MemoryPermits::default(), permit: None }
-    }
-
-    /// The recording's own path field, if the row has one; for reports.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn path(&mut self, row: u64) -> Result<Option<String>> {
-        let (shard, local) = self.source.locate(row);
-        let path = self.with_values(shard, row, 1, |values, at| values.path(at)).and_then(text);
-        path.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
-    }
-
-    /// The values of a row's other columns; `run` as for [`Self::read`].
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn others(&mut self, row: u64, run: u64) -> Result<Row> {
-        let (shard, local) = self.source.locate(row);
-        let values = self.with_values(shard, row, run, |values, at| values.others(at));
-        values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
     /// A row of ids.
@@ -390,6 +365,21 @@ impl OpenGroup {
 /// A path as text; None for an empty one.
 fn text(path: Option<Bytes>) -> Result<Option<String>> {
     path.map_or(Ok(None), |path| path_policy::name(&path))
+}
+
+impl ReadRows for ParquetReader {
+    fn path(&mut self, row: u64) -> Result<Option<String>> {
+        let (shard, local) = self.source.locate(row);
+        let path = self.with_values(shard, row, 1, |values, at| values.path(at)).and_then(text);
+        path.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
+    }
+
+    fn value(&mut self, row: u64, run: u64, number: usize) -> Result<Value> {
+        let (shard, local) = self.source.locate(row);
+        let values = self.with_values(shard, row, run, |values, at| values.others(at));
+        let values = values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))?;
+        Ok(values.into_iter().nth(number).unwrap_or(Value::Null))
+    }
 }
 
 impl ReadRecords for ParquetReader {

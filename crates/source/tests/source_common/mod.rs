@@ -22,9 +22,9 @@ use arrow_ipc::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
-use forebay_engine::contract::{NO_LABEL, ReadRecords, Source};
-use forebay_source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
-use forebay_source::{ArrowOptions, ArrowReader, ArrowSource, RawRecord, WholeRecord};
+use forebay_engine::contract::{NO_LABEL, Source};
+use forebay_source::parquet::{ParquetOptions, ParquetSource};
+use forebay_source::{ArrowOptions, ArrowSource, RawRecord, ReadRows, WholeRecord};
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -157,28 +157,14 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     }
 }
 
-/// Reads rows for what they are.
-pub trait ReadRows {
-    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord>;
-    fn path_of(&mut self, row: u64) -> Result<Option<String>>;
+/// Reads whole records.
+pub trait ReadWhole: ReadRows {
+    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        self.read_row(row, run, &WholeRecord::ONCE)
+    }
 }
 
-macro_rules! read_rows {
-    ($reader:ty) => {
-        impl ReadRows for $reader {
-            fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-                self.read(row, run, &WholeRecord::ONCE)
-            }
-
-            fn path_of(&mut self, row: u64) -> Result<Option<String>> {
-                self.path(row)
-            }
-        }
-    };
-}
-
-read_rows!(ArrowReader);
-read_rows!(ParquetReader);
+impl<R: ReadRows> ReadWhole for R {}
 
 /// Reads all of `source` in order, backwards, alone and in runs, and compares with the oracle.
 pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
@@ -188,7 +174,7 @@ pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
         let mut reader = source.reader();
         for (at, row) in (0..).zip(rows) {
             check(row, reader.row(at, run), at);
-            assert_eq!(reader.path_of(at).unwrap(), row.1, "path of row {at}");
+            assert_eq!(reader.path(at).unwrap(), row.1, "path of row {at}");
         }
         for at in (0..n).rev() {
             check(&rows[at as usize], reader.row(at, run), at);

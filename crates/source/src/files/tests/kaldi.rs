@@ -21,7 +21,7 @@ fn told(source: &Arc<Recordings>) -> Vec<String> {
 }
 
 fn segments(source: &Arc<Recordings>) -> Vec<Option<Segment>> {
-    let RecordingsReader::Table(reader) = source.reader() else { panic!("no table") };
+    let reader = source.files().unwrap().reader();
     (0..source.n_rows()).map(|row| reader.segment(row)).collect()
 }
 
