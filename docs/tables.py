@@ -41,6 +41,8 @@ GROUPS = {
     "Files and servers": "allow_paths storage_options cache_dir cache_bytes",
 }
 """The parameters of `Loader` by purpose, in the order of docs/parameters.md."""
+SINCE = {"0.2": "audio batching damage max_damage missing_audio"}
+"""The parameters that a version has added; the others are as old as 0.1."""
 BEGIN, END = "<!-- tables of `make tables` -->\n", "<!-- end of the tables -->\n"
 
 
@@ -104,11 +106,15 @@ def page(text: str) -> str:
     grouped = [name for names in groups.values() for name in names]
     if sorted(grouped) != sorted(rows):
         raise SystemExit(f"GROUPS in docs/tables.py and Loader differ in {', '.join(rows.keys() ^ set(grouped))}")
+    since = {name: version for version, names in SINCE.items() for name in names.split()}
+    if unknown := since.keys() - rows.keys():
+        raise SystemExit(f"SINCE in docs/tables.py has parameters that Loader has not: {', '.join(unknown)}")
     tables = []
     for name, names in groups.items():
-        tables.append(f"### {name}\n\n| parameter | default | meaning |\n|---|---|---|\n")
+        tables.append(f"### {name}\n\n| parameter | default | meaning | since |\n|---|---|---|---|\n")
         for row in map(rows.__getitem__, names):
-            tables.append(f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n")
+            version = since.get(row["name"], "0.1")
+            tables.append(f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} | {version} |\n")
         tables.append("\n")
     before, rest = text.split(BEGIN)
     return before + BEGIN + "\n" + "".join(tables) + END + rest.split(END)[1]
