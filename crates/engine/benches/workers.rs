@@ -2,10 +2,10 @@
 //!
 //! `cargo bench -p forebay-engine --bench workers`
 //!
-//! Each example sleeps as long as gives the same rate of all workers together, so that the rate, and with it the
-//! work of reading, handing over and collating, is the same in each row. What a row costs more than the one before
-//! is then the cost of more workers. CPU seconds and context switches are the system's (`/proc`, Linux), so other
-//! processes disturb them little. Each figure is the median of five runs.
+//! Each example sleeps as long as gives the same rate of all workers together, so that the rate, and with it
+//! the work of reading, handing over and collating, is the same in each row. What a row costs more than the
+//! one before is then the cost of more workers. CPU seconds and context switches are the system's (`/proc`,
+//! Linux), so other processes disturb them little. Each figure is the median of five runs.
 
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 

@@ -5,15 +5,9 @@
 //!
 //! Source: own.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
-use crate::{
-    ArrowOptions, Error, ErrorKind, Result, Storage, arrow, compression::Compression, parquet,
-    row_files::RowFiles, signatures, storage::StoredFile,
-};
+use crate::{Result, Storage, compression::Compression, signatures, storage::StoredFile};
 
 /// A format of files that hold rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,13 +38,7 @@ struct Known {
     /// Whether files may be compressed, with another ending behind these.
     is_packed: bool,
     signatures: &'static [&'static [u8]],
-    /// Opens files whose rows are recordings, if they can be.
-    open_rows: Option<OpenRows>,
 }
-
-/// Opens files of a format: their paths, the number of files up to the end of each group, and the options.
-pub(crate) type OpenRows =
-    fn(Arc<dyn Storage>, &[PathBuf], &[usize], &ArrowOptions) -> Result<Arc<dyn RowFiles>>;
 
 const FORMATS: [Known; 6] = [
     Known {
@@ -60,7 +48,6 @@ const FORMATS: [Known; 6] = [
         named: &[],
         is_packed: false,
         signatures: &[&signatures::PARQUET],
-        open_rows: Some(parquet::open_rows),
     },
     Known {
         format: FileFormat::Arrow,
@@ -69,7 +56,6 @@ const FORMATS: [Known; 6] = [
         named: &["feather"],
         is_packed: false,
         signatures: &[&signatures::ARROW, &signatures::ARROW_MESSAGE],
-        open_rows: Some(arrow::open_rows),
     },
     Known {
         format: FileFormat::JsonLines,
@@ -78,7 +64,6 @@ const FORMATS: [Known; 6] = [
         named: &["json"],
         is_packed: true,
         signatures: &[],
-        open_rows: None,
     },
     Known {
         format: FileFormat::Text,
@@ -87,7 +72,6 @@ const FORMATS: [Known; 6] = [
         named: &["text"],
         is_packed: true,
         signatures: &[],
-        open_rows: None,
     },
     Known {
         format: FileFormat::Numpy,
@@ -96,7 +80,6 @@ const FORMATS: [Known; 6] = [
         named: &[],
         is_packed: false,
         signatures: &[],
-        open_rows: None,
     },
     Known {
         format: FileFormat::Megatron,
@@ -105,7 +88,6 @@ const FORMATS: [Known; 6] = [
         named: &["bin"],
         is_packed: false,
         signatures: &[],
-        open_rows: None,
     },
 ];
 
@@ -118,37 +100,6 @@ impl FileFormat {
     /// The usual ending of its files, such as `.parquet`.
     pub(crate) fn ending(self) -> String {
         format!(".{}", FORMATS[self as usize].endings[0])
-    }
-
-    /// The format of the shards of a loader of recordings, by the endings of their names; one that says
-    /// nothing is Arrow.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] for several formats.
-    pub(crate) fn of_shards(shards: &[PathBuf]) -> Result<Self> {
-        let of = |path: &Path| {
-            let named = Self::of_name(path).filter(|format| FORMATS[*format as usize].open_rows.is_some());
-            named.unwrap_or(Self::Arrow)
-        };
-        let format = shards.first().map_or(Self::Arrow, |first| of(first));
-        match shards.iter().find(|path| of(path) != format) {
-            None => Ok(format),
-            Some(other) => Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "{} is {} and {} is {}; the shards of a loader are all of one format",
-                    shards[0].display(),
-                    format.name(),
-                    other.display(),
-                    of(other).name()
-                ),
-            )),
-        }
-    }
-
-    /// How files of recordings are opened.
-    pub(crate) fn open_rows(self) -> OpenRows {
-        FORMATS[self as usize].open_rows.unwrap_or(arrow::open_rows)
     }
 
     /// Whether it has token ids alone.

@@ -29,7 +29,7 @@
 //! | `stored_recording` | what is read of a row: bytes, or the part of a file |
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
-//! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids; how each is opened |
+//! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |

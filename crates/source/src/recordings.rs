@@ -2,16 +2,21 @@
 //!
 //! Files may be given in groups, the sources of a mixture.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::open_recording::{OpenRecording, info_of_row};
 use super::{
-    arrow::ArrowOptions,
+    arrow::{self, ArrowOptions},
     contents::Contents,
     entries::{Entry, parts_of, shards_or_tables},
     file_format::FileFormat,
     files::{FilesSource, ReadCounts},
     order_of_rows::RowOrder,
+    parquet,
     progress_log::ProgressLog,
     row_files::{ReadRows, RowFiles},
     shard::Shard,
@@ -38,6 +43,38 @@ pub struct Recordings {
     column_names: Vec<String>,
     /// The order of the rows, if it is not that of the files.
     order: Option<Arc<RowOrder>>,
+}
+
+/// Opens files of a format: their paths, the number of files up to the end of each group, and the options.
+type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &ArrowOptions) -> Result<Arc<dyn RowFiles>>;
+
+/// The formats of shards of recordings. A file whose name says nothing has the first.
+const FORMATS: [(FileFormat, OpenRows); 2] =
+    [(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
+
+/// How the shards of a loader are opened, by the endings of their names.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for several formats.
+fn opener_of(shards: &[PathBuf]) -> Result<OpenRows> {
+    let of = |path: &Path| {
+        let named = FileFormat::of_name(path);
+        *FORMATS.iter().find(|(format, _)| Some(*format) == named).unwrap_or(&FORMATS[0])
+    };
+    let (format, open) = shards.first().map_or(FORMATS[0], |first| of(first));
+    match shards.iter().find(|path| of(path).0 != format) {
+        None => Ok(open),
+        Some(other) => Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "{} is {} and {} is {}; the shards of a loader are all of one format",
+                shards[0].display(),
+                format.name(),
+                other.display(),
+                of(other).0.name()
+            ),
+        )),
+    }
 }
 
 /// How the rows of a source are stored.
@@ -83,7 +120,7 @@ impl Recordings {
         }
         let (files, tables): (Arc<dyn RowFiles>, _) = match shards_or_tables(parts)? {
             Ok(shards) => {
-                let open = FileFormat::of_shards(&shards)?.open_rows();
+                let open = opener_of(&shards)?;
                 (open(storage, &shards, &ends, options)?, None)
             }
             Err(plans) => {

@@ -1,7 +1,7 @@
 //! [`RowFiles`]: open files of one format whose rows are recordings, whatever the format.
 //!
 //! [`Recordings`](crate::Recordings) knows no format: a format implements [`RowFiles`] and [`ReadRows`], and
-//! has a line in the table of `file_format`. Source: own.
+//! has a line in the table there. Source: own.
 
 use std::{fmt, sync::Arc};
 

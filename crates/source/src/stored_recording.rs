@@ -18,8 +18,8 @@ pub type Record = contract::Record<StoredRecording>;
 #[derive(Debug, Clone, Default)]
 pub struct StoredRecording {
     /// The encoded recording, or the document in UTF-8; never empty. A slice of a larger block where rows
-    /// were read together. If only an [`excerpt`](crate::ReadRequest::excerpt) was read, the bytes outside it are
-    /// unspecified.
+    /// were read together. If only an [`excerpt`](crate::ReadRequest::excerpt) was read, the bytes outside it
+    /// are unspecified.
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides; then `bytes` may be empty.
     pub file: Option<Box<FileRecording>>,
