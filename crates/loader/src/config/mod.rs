@@ -476,22 +476,8 @@ impl LoaderConfig {
         Some(MixturePlan { stages: positions, block: block.max(1) as u64, stop, starts: Vec::new() })
     }
 
-    /// Plans of the stages. A default order that depends on the files is `"window"` here:
-    /// [`settle`](Self::settle) replaces it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to
-    /// do.
-    pub fn check(&self) -> Result<(Plan, AudioPlan)> {
-        let mut problems = self.problems();
-        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
-        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
-        let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
-        let given = self.given_order().map_err(|problem| problems.push(problem)).unwrap_or_default();
-        let order = given.as_ref().map_or(Order::Window, |choice| choice.order);
-        self.check_ranks(order, &mut problems);
-        let mixture = self.mixture_plan(&mut problems);
-        let policy = self.policy().check(&mut problems);
+    /// The problems of parameters that exclude each other.
+    fn conflicts(&self, problems: &mut Vec<String>) {
         let no_steps = Augment::default();
         let steps = match &self.augment {
             AugmentObject::Steps { augment, .. } => augment,
@@ -508,22 +494,7 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
-        if self.batching.is_some() {
-            if self.whole().is_none() {
-                problems.push(
-                    "batching puts recordings of about the same length together, and the clips have one length; give \
-                     crop=forebay.crops.Whole()"
-                        .to_owned(),
-                );
-            }
-            if self.batch_size != Self::default().batch_size {
-                problems.push(format!(
-                    "batch_size is {}, and the batches of Buckets() have sizes of their own; leave batch_size out, or give \
-                     Buckets(max_examples={})",
-                    self.batch_size, self.batch_size
-                ));
-            }
-        }
+        self.batching_conflicts(problems);
         if self.outputs.iter().any(|name| name == "attention_mask")
             && (self.whole().is_none() || self.packs())
         {
@@ -535,6 +506,33 @@ impl LoaderConfig {
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
+        self.audio_conflicts(problems);
+        self.row_conflicts(&sampled, problems);
+    }
+
+    /// The problems of `batching` with the clips and with `batch_size`.
+    fn batching_conflicts(&self, problems: &mut Vec<String>) {
+        if self.batching.is_none() {
+            return;
+        }
+        if self.whole().is_none() {
+            problems.push(
+                "batching puts recordings of about the same length together, and the clips have one length; give \
+                 crop=forebay.crops.Whole()"
+                    .to_owned(),
+            );
+        }
+        if self.batch_size != Self::default().batch_size {
+            problems.push(format!(
+                "batch_size is {}, and the batches of Buckets() have sizes of their own; leave batch_size out, or give \
+                 Buckets(max_examples={})",
+                self.batch_size, self.batch_size
+            ));
+        }
+    }
+
+    /// The problems of `audio` with the parameters for a row of one recording.
+    fn audio_conflicts(&self, problems: &mut Vec<String>) {
         if self.audio.is_none() && self.missing_audio == "zeros" {
             problems.push(
                 "missing_audio is \"zeros\", which is about the recordings in audio, and audio names none; give audio"
@@ -550,6 +548,10 @@ impl LoaderConfig {
                 );
             }
         }
+    }
+
+    /// The problems of rows that are chosen in two ways, or described in two.
+    fn row_conflicts(&self, sampled: &Sampling, problems: &mut Vec<String>) {
         let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
         if sampled.weighs() && is_windows {
             problems.push(
@@ -573,14 +575,12 @@ impl LoaderConfig {
         if self.targets.is_some() && self.label_column.is_some() {
             problems.push("targets and label_column are given; name the column in targets".to_owned());
         }
-        problems.extend(given.and_then(|choice| self.window_problem(choice.order)));
-        let Self { max_record_bytes, max_decoded_seconds, .. } = *self;
-        LimitConfig { max_record_bytes, max_decoded_seconds }.find(&mut problems);
-        if !problems.is_empty() {
-            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
-        }
+    }
+
+    /// The plan of a clip, from its place in the recording to its features.
+    fn audio_plan(&self, problems: &mut Vec<String>) -> Result<AudioPlan> {
         let features = self.planned_features()?;
-        let clip_seconds = self.longest_clip(&mut problems);
+        let clip_seconds = self.longest_clip(problems);
         let clip_samples = (clip_seconds * f64::from(features.sample_rate())).round() as usize;
         if self.features.is_none() && clip_samples <= self.n_fft as usize / 2 {
             problems.push(format!(
@@ -588,8 +588,8 @@ impl LoaderConfig {
                 self.sample_rate, self.n_fft
             ));
         }
-        let (crop, features) = self.planned_crop(features, clip_samples, &mut problems)?;
-        let augment = self.planned_augment(&features, clip_samples, &mut problems)?;
+        let (crop, features) = self.planned_crop(features, clip_samples, problems)?;
+        let augment = self.planned_augment(&features, clip_samples, problems)?;
         let max_decoded_seconds = self.max_decoded_seconds;
         let mix_sources = Vec::new();
         let damage = match &self.damage[..] {
@@ -608,7 +608,12 @@ impl LoaderConfig {
             padding: BatchPadding::default(),
         };
         let audio = audio.filled_up()?;
-        let example_bytes = audio.example_bytes() as u64;
+        self.check_example_size(&audio, clip_seconds, problems);
+        Ok(audio)
+    }
+
+    fn check_example_size(&self, audio: &AudioPlan, clip_seconds: f64, problems: &mut Vec<String>) {
+        let (example_bytes, clip_samples) = (audio.example_bytes() as u64, audio.clip_samples);
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {
                 (Some(_), _) => "lower clip_seconds, or choose smaller features",
@@ -628,6 +633,33 @@ impl LoaderConfig {
                  clip_seconds, or give snip_edges=False or n_frames"
             ));
         }
+    }
+
+    /// Plans of the stages. A default order that depends on the files is `"window"` here:
+    /// [`settle`](Self::settle) replaces it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to
+    /// do.
+    pub fn check(&self) -> Result<(Plan, AudioPlan)> {
+        let mut problems = self.problems();
+        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
+        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
+        let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
+        let given = self.given_order().map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let order = given.as_ref().map_or(Order::Window, |choice| choice.order);
+        self.check_ranks(order, &mut problems);
+        let mixture = self.mixture_plan(&mut problems);
+        let policy = self.policy().check(&mut problems);
+        self.conflicts(&mut problems);
+        problems.extend(given.and_then(|choice| self.window_problem(choice.order)));
+        let Self { max_record_bytes, max_decoded_seconds, .. } = *self;
+        LimitConfig { max_record_bytes, max_decoded_seconds }.find(&mut problems);
+        if !problems.is_empty() {
+            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+        }
+        let audio = self.audio_plan(&mut problems)?;
+        let example_bytes = audio.example_bytes() as u64;
         // A finite pass may have few rows: see `fit`.
         if self.infinite && self.batching.is_none() {
             problems.extend(self.batch_problem(example_bytes, u64::MAX));
