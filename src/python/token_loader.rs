@@ -101,6 +101,34 @@ pub struct TokenLoader {
     packing: Mutex<Packing>,
 }
 
+/// The tokenizer of the configuration, and the chat template of each source that has chats.
+fn open_tokenizer(
+    py: Python<'_>,
+    config: &TokenConfig,
+) -> PyResult<(UserTokenizer, Vec<Option<chat::FoundTemplate>>)> {
+    let options = TokenizerOptions {
+        pattern: config.pattern.clone(),
+        special_tokens: config.special_tokens.clone(),
+        bos_id: config.bos_id.map(|id| id as u32),
+        eos_id: config.eos_id.map(|id| id as u32),
+    };
+    let tokenizer = config.tokenizer.to_python(py)?;
+    let is_ids = |rows: &TextRows| matches!(rows.content, TextContent::Ids(_));
+    if tokenizer.is_none() && !config.parquet_files.rows.iter().all(is_ids) {
+        let message = "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
+        return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+    }
+    let opened = match tokenizer.is_none() {
+        true => vocabulary::without(&options).map_err(|error| to_python(py, &error))?,
+        false => vocabulary::extract(&tokenizer, options)?,
+    };
+    let chat_of = |rows: &TextRows| {
+        rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
+    };
+    let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+    Ok((opened, chats))
+}
+
 /// The batch with which the shares of the tokens are logged, once.
 const REPORT_AT: u64 = 100;
 
@@ -122,27 +150,7 @@ impl TokenLoader {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             }
             name_column(&mut config).map_err(raise)?;
-            let options = TokenizerOptions {
-                pattern: config.pattern.clone(),
-                special_tokens: config.special_tokens.clone(),
-                bos_id: config.bos_id.map(|id| id as u32),
-                eos_id: config.eos_id.map(|id| id as u32),
-            };
-            let tokenizer = config.tokenizer.to_python(py)?;
-            let is_ids = |rows: &TextRows| matches!(rows.content, TextContent::Ids(_));
-            if tokenizer.is_none() && !config.parquet_files.rows.iter().all(is_ids) {
-                let message =
-                    "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
-                return Err(raise(Error::new(ErrorKind::Config, message)));
-            }
-            let opened = match tokenizer.is_none() {
-                true => vocabulary::without(&options).map_err(raise)?,
-                false => vocabulary::extract(&tokenizer, options)?,
-            };
-            let chat_of = |rows: &TextRows| {
-                rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
-            };
-            let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+            let (opened, chats) = open_tokenizer(py, &config)?;
             let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } = opened;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
