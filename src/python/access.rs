@@ -18,7 +18,8 @@ use super::{
     engine_handle::shards,
     errors::to_python,
     interruptible::run_interruptible,
-    loader::{OF_FEATURES, bfloat16_fields, described, given_twice, names_to_python, source_columns},
+    loader::given_twice,
+    loader_fields::{OF_FEATURES, bfloat16_fields, described, names_to_python, source_columns},
     logging,
 };
 use crate::{

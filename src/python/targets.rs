@@ -56,49 +56,10 @@ impl PyTarget {
             config.ignores_unknown = given.one_of("unknown", &["error", "ignore"])? == 1;
         }
         config.form = match kind {
-            "ClassIndex" => {
-                config.dtype = DataType::Int64;
-                config.null = given.number_or_error("null")?;
-                // Beyond 2^53 not every whole number is one of float64.
-                let is_whole = |null: f64| null.fract() == 0.0 && null.abs() <= 2f64.powi(53);
-                if let Some(null) = config.null.filter(|&null| !is_whole(null)) {
-                    given.problems.push(format!(
-                        "null is {null:?}, must be a whole number of at most 2^53 in size, or \"error\""
-                    ));
-                }
-                TargetForm::Class
-            }
-            "MultiHot" => {
-                config.dtype = DataType::Float32;
-                config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
-                let [smoothing, weight] = ["smoothing", "secondary_weight"].map(|name| given.share(name));
-                let separator: Option<String> = given.get("separator")?;
-                if separator.as_deref() == Some("") {
-                    given.problems.push("separator is '', must have at least one character".to_owned());
-                }
-                let secondary: Option<String> = given.get("secondary")?;
-                let (smoothing, weight) = (smoothing? as f32, weight? as f32);
-                TargetForm::MultiHot { secondary: secondary.map(|name| (name, weight)), smoothing, separator }
-            }
-            "Soft" => {
-                config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
-                config.dtype = dtype(&mut given, &[DataType::Float32, DataType::Float64, DataType::Float16])?;
-                let size = given.count("size", 1 << 16)?;
-                TargetForm::Soft { size: size.map(|size| size as u64) }
-            }
-            "Number" => {
-                use DataType::*;
-                config.null = given.number_or_error("null")?;
-                config.dtype =
-                    dtype(&mut given, &[Float32, Float64, Float16, Int64, Int32, Int16, Int8, Uint8, Bool])?;
-                if let Some(null) = config.null.filter(|&null| !config.dtype.holds_real(null)) {
-                    given.problems.push(format!(
-                        "null is {null:?}, which is no {}; give another dtype or null",
-                        config.dtype.name()
-                    ));
-                }
-                TargetForm::Number
-            }
+            "ClassIndex" => class_index(&mut given, &mut config)?,
+            "MultiHot" => multi_hot(&mut given, &mut config)?,
+            "Soft" => soft(&mut given, &mut config)?,
+            "Number" => number(&mut given, &mut config)?,
             "Text" => {
                 config.null = (given.one_of("null", &["empty", "error"])? == 0).then_some(0.0);
                 let max_bytes = given.count("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
@@ -112,18 +73,7 @@ impl PyTarget {
                     _ => token_targets::characters(&mut given)?,
                 })
             }
-            "Annotations" => {
-                config.dtype = DataType::Float32;
-                let all = table(fields.py(), annotations)?;
-                let (seconds, share) = (given.get("min_overlap")?, given.share("min_share")?);
-                if !(0.0..=86_400.0).contains(&seconds) {
-                    given.problems.push(format!("min_overlap is {seconds:?}, must be 0 to 86400 seconds"));
-                }
-                let is_of_annotation = given.one_of("of", &["annotation", "window"])? == 0;
-                let is_share = given.one_of("value", &["presence", "share"])? == 1;
-                let least = OverlapRule { seconds, share, is_of_annotation };
-                TargetForm::Annotations { all, least, is_share }
-            }
+            "Annotations" => overlap(&mut given, &mut config, annotations)?,
             "Frames" => {
                 config.dtype = DataType::Uint8;
                 let events = match listed {
@@ -133,28 +83,8 @@ impl PyTarget {
                 let (columns, grid) = (frame_columns(&mut given)?, frame_grid(&mut given)?);
                 TargetForm::Frames(FramesRule { events, columns, grid })
             }
-            "Words" => {
-                let times = [given.get("starts")?, given.get("ends")?];
-                for (name, column) in ["starts", "ends"].iter().zip(&times) {
-                    if String::is_empty(column) {
-                        given.problems.push(format!("{name} is '', must be the name of a column"));
-                    }
-                }
-                TargetForm::Words(times)
-            }
-            "Sequence" => {
-                let (rate, pad): (f64, f64) = (given.get("rate")?, given.get("pad")?);
-                if !(rate > 0.0 && rate <= MOST_RATE) {
-                    given
-                        .problems
-                        .push(format!("rate is {rate:?}, must be above 0 and at most {MOST_RATE:?}"));
-                }
-                // Whole numbers and float32 hold it alike.
-                if pad.abs() > 2f64.powi(53) {
-                    given.problems.push(format!("pad is {pad:?}, must be at most 2^53 in size"));
-                }
-                TargetForm::Sequence(SequenceRule { rate, pad })
-            }
+            "Words" => words(&mut given)?,
+            "Sequence" => sequence(&mut given)?,
             other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
         };
         given.check()?;
@@ -170,6 +100,91 @@ const MOST_SPEAKERS: i64 = 1 << 12;
 
 /// The least and the most seconds from a frame to the next, and of a frame.
 const FRAME_SECONDS: [f64; 2] = [1e-4, 3600.0];
+
+fn class_index(given: &mut RecipeFields<'_>, config: &mut TargetConfig) -> PyResult<TargetForm> {
+    config.dtype = DataType::Int64;
+    config.null = given.number_or_error("null")?;
+    // Beyond 2^53 not every whole number is one of float64.
+    let is_whole = |null: f64| null.fract() == 0.0 && null.abs() <= 2f64.powi(53);
+    if let Some(null) = config.null.filter(|&null| !is_whole(null)) {
+        given
+            .problems
+            .push(format!("null is {null:?}, must be a whole number of at most 2^53 in size, or \"error\""));
+    }
+    Ok(TargetForm::Class)
+}
+
+fn multi_hot(given: &mut RecipeFields<'_>, config: &mut TargetConfig) -> PyResult<TargetForm> {
+    config.dtype = DataType::Float32;
+    config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
+    let [smoothing, weight] = ["smoothing", "secondary_weight"].map(|name| given.share(name));
+    let separator: Option<String> = given.get("separator")?;
+    if separator.as_deref() == Some("") {
+        given.problems.push("separator is '', must have at least one character".to_owned());
+    }
+    let secondary: Option<String> = given.get("secondary")?;
+    let (smoothing, weight) = (smoothing? as f32, weight? as f32);
+    Ok(TargetForm::MultiHot { secondary: secondary.map(|name| (name, weight)), smoothing, separator })
+}
+
+fn soft(given: &mut RecipeFields<'_>, config: &mut TargetConfig) -> PyResult<TargetForm> {
+    config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
+    config.dtype = dtype(given, &[DataType::Float32, DataType::Float64, DataType::Float16])?;
+    let size = given.count("size", 1 << 16)?;
+    Ok(TargetForm::Soft { size: size.map(|size| size as u64) })
+}
+
+fn number(given: &mut RecipeFields<'_>, config: &mut TargetConfig) -> PyResult<TargetForm> {
+    use DataType::*;
+    config.null = given.number_or_error("null")?;
+    config.dtype = dtype(given, &[Float32, Float64, Float16, Int64, Int32, Int16, Int8, Uint8, Bool])?;
+    if let Some(null) = config.null.filter(|&null| !config.dtype.holds_real(null)) {
+        given.problems.push(format!(
+            "null is {null:?}, which is no {}; give another dtype or null",
+            config.dtype.name()
+        ));
+    }
+    Ok(TargetForm::Number)
+}
+
+fn overlap(
+    given: &mut RecipeFields<'_>,
+    config: &mut TargetConfig,
+    annotations: Option<Vec<(String, f64, f64, String)>>,
+) -> PyResult<TargetForm> {
+    config.dtype = DataType::Float32;
+    let all = table(given.py(), annotations)?;
+    let (seconds, share) = (given.get("min_overlap")?, given.share("min_share")?);
+    if !(0.0..=86_400.0).contains(&seconds) {
+        given.problems.push(format!("min_overlap is {seconds:?}, must be 0 to 86400 seconds"));
+    }
+    let is_of_annotation = given.one_of("of", &["annotation", "window"])? == 0;
+    let is_share = given.one_of("value", &["presence", "share"])? == 1;
+    let least = OverlapRule { seconds, share, is_of_annotation };
+    Ok(TargetForm::Annotations { all, least, is_share })
+}
+
+fn words(given: &mut RecipeFields<'_>) -> PyResult<TargetForm> {
+    let times = [given.get("starts")?, given.get("ends")?];
+    for (name, column) in ["starts", "ends"].iter().zip(&times) {
+        if String::is_empty(column) {
+            given.problems.push(format!("{name} is '', must be the name of a column"));
+        }
+    }
+    Ok(TargetForm::Words(times))
+}
+
+fn sequence(given: &mut RecipeFields<'_>) -> PyResult<TargetForm> {
+    let (rate, pad): (f64, f64) = (given.get("rate")?, given.get("pad")?);
+    if !(rate > 0.0 && rate <= MOST_RATE) {
+        given.problems.push(format!("rate is {rate:?}, must be above 0 and at most {MOST_RATE:?}"));
+    }
+    // Whole numbers and float32 hold it alike.
+    if pad.abs() > 2f64.powi(53) {
+        given.problems.push(format!("pad is {pad:?}, must be at most 2^53 in size"));
+    }
+    Ok(TargetForm::Sequence(SequenceRule { rate, pad }))
+}
 
 /// The rows of a table of annotations.
 fn table(py: Python<'_>, rows: Option<Vec<(String, f64, f64, String)>>) -> PyResult<Arc<Annotations>> {

@@ -18,35 +18,29 @@ use pyo3::{
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Argument, Parameters, arguments, bind, entries, signature},
+    arguments::{Parameters, arguments, bind, entries, signature},
     arrays::array,
     chat,
     engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
-    interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
     logging, owned_object,
     owned_object::OwnedObject,
-    state,
-    vocabulary::{self, UserTokenizer},
+    state, token_sources,
+    vocabulary::UserTokenizer,
 };
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     batch::{DocumentPart, Extras, Packing, SourceCounts, TokenBatch},
     compose::identity::TokenIdentity,
-    config::{Exclude, TextRows, TokenConfig},
+    config::{Exclude, TokenConfig},
     contract::StreamPosition,
-    decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
     error::counted,
     fields::Field,
     order::{Groups, Place, Stride},
-    source::{
-        DocumentSource, DocumentSources, PathOrUrl, Storage, TextContent, disk_cache,
-        parquet::{Split, split_documents},
-        paths::{self, Reads},
-    },
+    source::DocumentSources,
     state::{Identity, merge},
     tasks::{SourceRows, TokenTask},
 };
@@ -121,32 +115,12 @@ impl TokenLoader {
             if !problems.is_empty() {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             }
-            name_column(&mut config).map_err(raise)?;
-            let options = TokenizerOptions {
-                pattern: config.pattern.clone(),
-                special_tokens: config.special_tokens.clone(),
-                bos_id: config.bos_id.map(|id| id as u32),
-                eos_id: config.eos_id.map(|id| id as u32),
-            };
-            let tokenizer = config.tokenizer.to_python(py)?;
-            let is_ids = |rows: &TextRows| matches!(rows.content, TextContent::Ids(_));
-            if tokenizer.is_none() && !config.parquet_files.rows.iter().all(is_ids) {
-                let message =
-                    "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
-                return Err(raise(Error::new(ErrorKind::Config, message)));
-            }
-            let opened = match tokenizer.is_none() {
-                true => vocabulary::without(&options).map_err(raise)?,
-                false => vocabulary::extract(&tokenizer, options)?,
-            };
-            let chat_of = |rows: &TextRows| {
-                rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
-            };
-            let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+            token_sources::name_column(&mut config).map_err(raise)?;
+            let (opened, chats) = token_sources::open_tokenizer(py, &config)?;
             let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } = opened;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
-            let source = Arc::new(open(py, &config)?);
+            let source = Arc::new(token_sources::open(py, &config)?);
             let groups = (0..source.shards().len()).map(|shard| {
                 let groups = source.row_groups_of(shard).iter();
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
@@ -578,78 +552,4 @@ fn listed(numbers: &[u64]) -> String {
         ..=8 => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
         _ => format!("{} to {}", numbers.iter().min().unwrap_or(&0), numbers.iter().max().unwrap_or(&0)),
     }
-}
-
-/// Takes the column that an object of `forebay.text` names as `text_column`.
-///
-/// # Errors
-/// [`ErrorKind::Config`] if both are given and differ.
-fn name_column(config: &mut TokenConfig) -> Result<()> {
-    let ([TextRows { column: Some(column), .. }], None) =
-        (&config.parquet_files.rows[..], &config.parquet_files.names)
-    else {
-        return Ok(());
-    };
-    let usual = TokenConfig::default().text_column;
-    if config.text_column != usual && config.text_column != *column {
-        let message = format!(
-            "text_column is {:?}, but parquet_files names the column {column:?}; leave text_column out",
-            config.text_column
-        );
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    config.text_column = column.clone();
-    Ok(())
-}
-
-/// Finds the files of the split and opens them.
-fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
-    let part = match &*config.split {
-        "train" => Split::Train,
-        "val" => Split::Val,
-        other => {
-            let message = format!("split is {other:?}, must be \"train\" or \"val\"");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-    };
-    let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
-        .map_err(|error| to_python(py, &error))?;
-    let (sources, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
-    let usual = config.text_column.clone();
-    let storage: Arc<dyn Storage> = PathOrUrl::files(&config.storage_options, cache.clone());
-    run_interruptible(py, "forebay-index", move || {
-        // Of a mixture, each name in `val` is that of files of some source.
-        let mut matched = std::collections::BTreeSet::new();
-        let mut open = |TextRows { paths, column, content, .. }: &TextRows| {
-            let reads = if matches!(content, TextContent::Ids(_)) { Reads::Ids } else { Reads::Texts };
-            let files = paths::expand(paths, reads, &storage)?;
-            let val = match (&val, &sources.names) {
-                (Some(patterns), Some(_)) => {
-                    let is_here = |one: &&String| {
-                        split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok()
-                    };
-                    let here: Vec<_> = patterns.iter().filter(is_here).cloned().collect();
-                    matched.extend(here.iter().cloned());
-                    Some(here)
-                }
-                _ => val.clone(),
-            };
-            let files = split_documents(&files, part, val.as_deref())?;
-            let column = column.as_ref().unwrap_or(&usual);
-            DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())
-        };
-        let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
-            open(rows).map_err(|error| match sources.names {
-                None => error,
-                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
-            })
-        });
-        let opened = opened.collect::<Result<_>>()?;
-        let missing = val.iter().flatten().find(|one| sources.names.is_some() && !matched.contains(*one));
-        if let Some(missing) = missing {
-            let message = format!("val={missing:?} matches no file of any source");
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        DocumentSources::new(opened)
-    })
 }

@@ -305,17 +305,8 @@ impl Step {
         match kind {
             Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
             Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
-            Kind::Level { db, loudness, of, peak: most } => {
-                let range = of.as_ref().map_or(0..clips.samples.len(), |of| of.samples(clips.samples.len()));
-                let part = Clips { samples: &mut clips.samples[range], valid: clips.valid.clone(), ..*clips };
-                let factor = (ratio(draws.within(*db)) / part.level(*loudness)?) as f32;
-                if factor.is_finite() {
-                    scale(clips.samples, factor);
-                    let reached = peak(clips.samples);
-                    if let Some(most) = most.filter(|most| reached > *most) {
-                        scale(clips.samples, (most / reached) as f32);
-                    }
-                }
+            Kind::Level { db, loudness, of, peak } => {
+                clips.set_level(draws.within(*db), *loudness, of.as_ref(), *peak)?;
             }
             Kind::SwapChannels => {
                 let n = clips.n.max(1);
@@ -340,26 +331,7 @@ impl Step {
             }
             Kind::Noise { snr_db, slope_db, loudness } => {
                 let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
-                let level = clips.level(*loudness)?;
-                if level == 0.0 {
-                    return Ok(());
-                }
-                fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
-                // Channels add up in loudness, so each one gets its part; by root mean square each gets all.
-                let is_loudness = *loudness == Loudness::Lufs;
-                let n_channels = clips.samples.len() / clips.n.max(1);
-                let level = if is_loudness { level / (n_channels as f64).sqrt() } else { level };
-                let (n, sample_rate) = (clips.n, clips.sample_rate);
-                for channel in clips.channels() {
-                    noise::gaussian(draws.bits(), &mut scratch.noise);
-                    noise::coloured(slope, rate, &mut scratch.noise);
-                    let added = match is_loudness {
-                        true => loudness::loudness(&scratch.noise, n, 0..n, sample_rate)?,
-                        false => rms(&scratch.noise),
-                    };
-                    add(channel, &scratch.noise, relative(level, added, snr));
-                }
-                clips.valid = 0..clips.n;
+                clips.add_noise(snr, slope, *loudness, &mut draws, &mut scratch.noise)?;
             }
             Kind::Dither { amount } => {
                 let (amount, valid) = (draws.within(*amount), clips.valid.clone());
@@ -380,23 +352,8 @@ impl Step {
                 clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
             }
             Kind::DropChunk { length_ms, n, noise_factor } => {
-                let valid = clips.valid.clone();
-                let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms)? } else { 0.0 };
-                for _ in 0..draws.whole(*n) {
-                    let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
-                    let len = len.min(valid.len());
-                    let start = valid.start + draws.below(valid.len() - len + 1);
-                    let factor = level * draws.within(*noise_factor);
-                    fallible_alloc::resize(&mut scratch.noise, len, 0.0)?;
-                    for channel in clips.channels() {
-                        let chunk = &mut channel[start..start + len];
-                        chunk.fill(0.0);
-                        if factor > 0.0 {
-                            noise::gaussian(draws.bits(), &mut scratch.noise);
-                            add(chunk, &scratch.noise, factor);
-                        }
-                    }
-                }
+                let n = draws.whole(*n);
+                clips.drop_chunks(n, *length_ms, *noise_factor, &mut draws, &mut scratch.noise)?;
             }
             Kind::Filter { shape, freq, q, gain_db, n } => {
                 let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
@@ -422,6 +379,86 @@ impl Step {
             | Kind::Pair(_)
             | Kind::Remix { .. }
             | Kind::Call(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Clips<'_> {
+    /// Scales all samples so that those of `of`, or all, have a level of `db`, and none exceeds `most`.
+    fn set_level(&mut self, db: f64, loudness: Loudness, of: Option<&Only>, most: Option<f64>) -> Result<()> {
+        let range = of.map_or(0..self.samples.len(), |of| of.samples(self.samples.len()));
+        let part = Clips { samples: &mut self.samples[range], valid: self.valid.clone(), ..*self };
+        let factor = (ratio(db) / part.level(loudness)?) as f32;
+        // Silence has no level to scale.
+        if factor.is_finite() {
+            scale(self.samples, factor);
+            let reached = peak(self.samples);
+            if let Some(most) = most.filter(|most| reached > *most) {
+                scale(self.samples, (most / reached) as f32);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds noise of its own to each channel, `snr` decibels below the level of the clip.
+    fn add_noise(
+        &mut self,
+        snr: f64,
+        slope: f64,
+        loudness: Loudness,
+        draws: &mut Draws,
+        noise: &mut Vec<f32>,
+    ) -> Result<()> {
+        let level = self.level(loudness)?;
+        if level == 0.0 {
+            return Ok(());
+        }
+        fallible_alloc::resize(noise, self.n, 0.0)?;
+        // Channels add up in loudness, so each one gets its part; by root mean square each gets all.
+        let is_loudness = loudness == Loudness::Lufs;
+        let n_channels = self.samples.len() / self.n.max(1);
+        let level = if is_loudness { level / (n_channels as f64).sqrt() } else { level };
+        let (n, sample_rate) = (self.n, self.sample_rate);
+        for channel in self.channels() {
+            noise::gaussian(draws.bits(), noise);
+            noise::coloured(slope, sample_rate.into(), noise);
+            let added = match is_loudness {
+                true => loudness::loudness(noise, n, 0..n, sample_rate)?,
+                false => rms(noise),
+            };
+            add(channel, noise, relative(level, added, snr));
+        }
+        self.valid = 0..self.n;
+        Ok(())
+    }
+
+    /// Replaces `n` parts of the samples that are not padding by zeros, or by noise of a level relative to
+    /// theirs.
+    fn drop_chunks(
+        &mut self,
+        n: usize,
+        length_ms: Bounds,
+        noise_factor: Bounds,
+        draws: &mut Draws,
+        noise: &mut Vec<f32>,
+    ) -> Result<()> {
+        let valid = self.valid.clone();
+        let level = if noise_factor.high > 0.0 { self.level(Loudness::Rms)? } else { 0.0 };
+        for _ in 0..n {
+            let len = (draws.within(length_ms) / 1000.0 * f64::from(self.sample_rate)).round() as usize;
+            let len = len.min(valid.len());
+            let start = valid.start + draws.below(valid.len() - len + 1);
+            let factor = level * draws.within(noise_factor);
+            fallible_alloc::resize(noise, len, 0.0)?;
+            for channel in self.channels() {
+                let chunk = &mut channel[start..start + len];
+                chunk.fill(0.0);
+                if factor > 0.0 {
+                    noise::gaussian(draws.bits(), noise);
+                    add(chunk, noise, factor);
+                }
+            }
         }
         Ok(())
     }

@@ -14,9 +14,11 @@
 //!
 //! | file | what is in it | thread | may wait for |
 //! |---|---|---|---|
-//! | `mod.rs` | `Engine`: passes, batches for the caller; `Control`: closes the engine from any thread | the caller's | a batch, in slices |
+//! | `mod.rs` | `Engine`: passes, batches for the caller | the caller's | a batch, in slices |
+//! | `control.rs` | `Control`: closes and observes the engine | any | |
 //! | `plan.rs` | `Plan`: order, sizes and limits as configured | | |
 //! | `position.rs` | the position in the data; resume, seek, skip | the caller's | |
+//! | `schedules.rs` | the schedule of each pass, by the plan | the caller's | |
 //! | `replay.rs` | makes one batch record by record; the tests' oracle | the caller's | the file system |
 //! | `headspace.rs` | measures the speed with an empty loop | the caller's | a batch |
 //! | `flow/run.rs` | starts the threads of a pass | the collator's or the caller's | |
@@ -44,8 +46,10 @@
 //! | `observe/trace.rs` | records spans of all threads; writes them to a file | all; its own writes | the end of the recording |
 //! | `observe/verdict.rs` | which stage limits the loader, in words | the caller's | |
 //! | `failures/policy.rs` | which bad records are skipped, and how many may be | collator | |
+//! | `failures/pass.rs` | whether too many records of a pass failed | the caller's | |
 //! | `failures/list.rs` | the bad records of the batches handed out | the caller's | |
 
+mod control;
 mod failures;
 mod flow;
 mod headspace;
@@ -53,20 +57,19 @@ mod observe;
 mod plan;
 mod position;
 mod replay;
+mod schedules;
 mod threads;
 
 use std::{
     mem,
     ops::Range,
     path::Path,
-    sync::{
-        Arc, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 pub use crate::histogram::Times;
+pub use control::Control;
 pub use failures::{
     list::{FailureList, LISTED, Losses, Lost, NAMED},
     policy::{MaxErrors, Policy, Tally},
@@ -100,23 +103,16 @@ pub use {
 use crate::{
     Error, ErrorKind, Result,
     contract::{Source, StreamPositions, Task, TaskFor},
-    order::{
-        Batching, ChapterStart, CutTotals, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources,
-        WeightedRows,
-    },
-    seed::{Purpose, hash},
-    shuffle::ConcurrentShuffleBuffer,
+    order::{CutTotals, Cuts, Order, Schedule, WeightedRows},
 };
+use failures::pass::WARN_FROM;
 use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
 use flow::reader::ReaderPlan;
-use flow::shared::Shared;
-use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
 
 pub use crate::contract::{BatchOf, ExampleOf};
-use crate::sync::plain::{Mutex, MutexGuard};
 
 /// Loads batches: owns the order, the run, the batches in progress and the list of bad records.
 pub struct Engine<S: Source, K: Task> {
@@ -170,88 +166,6 @@ struct PreviousPosition {
     /// [`Engine::has_taken`] then.
     had_taken: bool,
 }
-
-/// Closes and observes an engine from any thread, also while another thread is in its `next`.
-pub struct Control<E> {
-    closed: AtomicBool,
-    batches_per_epoch: AtomicU64,
-    current: Mutex<CurrentRun<E>>,
-}
-
-/// The current run, or the last one.
-struct CurrentRun<E> {
-    shared: Weak<Shared<E>>,
-    /// Kept after the run has ended.
-    activities: Option<Arc<Activities>>,
-}
-
-impl<E> Control<E> {
-    /// Stops the threads and wakes a blocked `next`. That call fails, and so do all later ones.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Some(shared) = self.shared() {
-            shared.stop();
-        }
-    }
-
-    /// Batches of one epoch; in a finite pass their exact number.
-    pub fn batches_per_epoch(&self) -> u64 {
-        self.batches_per_epoch.load(Ordering::Relaxed)
-    }
-
-    /// The amount of data between the stages; all 0 if no pass is running.
-    pub fn queues(&self) -> QueueSizes {
-        self.shared().map(|shared| shared.queues()).unwrap_or_default()
-    }
-
-    /// Outcomes in the shuffle buffers of the running pass, and the slots of its windows.
-    fn fill(&self) -> Option<(usize, u64)> {
-        let shared = self.shared()?;
-        let sizes = shared.buffers.iter().map(ConcurrentShuffleBuffer::window_size);
-        Some((shared.queues().examples, sizes.sum()))
-    }
-
-    /// The state of each thread of the pass, or of the last pass if none is running; empty before the first
-    /// one.
-    pub fn threads(&self) -> Vec<ThreadState> {
-        match self.shared() {
-            Some(shared) => shared.look().threads,
-            None => {
-                self.current().activities.as_ref().map(|activities| activities.look()).unwrap_or_default()
-            }
-        }
-    }
-
-    /// Which thread waits for which, if a call waits for a batch.
-    pub fn stall(&self) -> Option<Stall> {
-        Stall::of(&self.shared()?.look())
-    }
-
-    /// Marks the consumer as no longer waiting for a batch. A call that merely times out counts as waiting
-    /// until the next call.
-    pub fn give_up(&self) {
-        if let Some(activities) = &self.current().activities {
-            activities.consumer().enter(State::Loop, Instant::now());
-        }
-    }
-
-    fn shared(&self) -> Option<Arc<Shared<E>>> {
-        self.current().shared.upgrade()
-    }
-
-    fn current(&self) -> MutexGuard<'_, CurrentRun<E>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-}
-
-/// Failures are logged once they are at least one in so many of the records that were tried,
-const WARN_SHARE: u64 = 10;
-/// and so many were tried, or a pass has ended.
-const WARN_FROM: u64 = 100;
 
 /// The highest epoch that can be chosen: from there on no count overflows.
 pub const MAX_EPOCH: u64 = 1 << 62;
@@ -331,11 +245,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
             pass: None,
             held: None,
             retired: Retired::default(),
-            control: Arc::new(Control {
-                closed: AtomicBool::new(false),
-                batches_per_epoch: AtomicU64::new(0),
-                current: Mutex::new(CurrentRun { shared: Weak::new(), activities: None }),
-            }),
+            control: Arc::default(),
             failures,
         };
         engine.begin(0)?;
@@ -438,56 +348,6 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         self.so_far = self.so_far.map(|so_far| so_far + counts);
     }
 
-    /// Checks at the end of a pass that some of its records were good.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TooMany`] if all failed. One of several ranks has few records where the data are few, so
-    /// for up to [`SUBSTITUTES`] of them it is only logged.
-    fn check_pass(&mut self) -> Result<()> {
-        let (so_far, policy) = (self.so_far.unwrap_or_default(), &self.plan.policy);
-        let Some((kind, _)) = so_far.kinds.occurred().first().copied().filter(|_| policy.logs) else {
-            return Ok(());
-        };
-        if so_far.records_good > 0 {
-            self.warn_of_failures(0);
-            return Ok(());
-        }
-        let first = self.failures.first(kind);
-        let told = so_far.told().unwrap_or_default();
-        let of_rank = match self.plan.world_size {
-            1 => String::new(),
-            _ => format!(" on rank {}", self.plan.rank),
-        };
-        let message = format!(
-            "the pass has no good record{of_rank}: {told}; check the files, audio_column (of a table path_column and \
-             root), and exclude; the first {kind} record"
-        );
-        let error = Error::new(ErrorKind::TooMany, message);
-        let error = match first {
-            Some(first) => error.because(first.clone()),
-            None => error,
-        };
-        if self.plan.world_size > 1 && so_far.failures() <= SUBSTITUTES {
-            log::warn!("{error}");
-            return Ok(());
-        }
-        Err(error)
-    }
-
-    /// Logs once that a tenth of the records or more failed, of at least `least` records.
-    fn warn_of_failures(&mut self, least: u64) {
-        if self.has_warned || !self.plan.policy.logs {
-            return;
-        }
-        let delivered = self.counters.delivered();
-        if delivered.tried() < least || delivered.failures() * WARN_SHARE < delivered.tried() {
-            return;
-        }
-        let Some(told) = delivered.told() else { return };
-        self.has_warned = true;
-        log::warn!("{told}; see errors(), and list them all with `forebay check`; max_errors= sets a limit");
-    }
-
     /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
     /// next. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
@@ -581,7 +441,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
             Some(cuts) => cuts.about_per_epoch(),
             None => self.per_epoch().div_ceil(self.global_batch()),
         });
-        self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
+        self.control.set_batches_per_epoch(per_epoch);
     }
 
     /// Abandons the pass without waiting for its threads. The next one begins at `batch`; if batches are not
@@ -709,8 +569,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         let start = Start { batch: self.start, stream_positions: self.stream_positions.as_ref(), tally };
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         let shared = &pass.run().shared;
-        *self.control.current() =
-            CurrentRun { shared: Arc::downgrade(shared), activities: Some(shared.activities.clone()) };
+        self.control.observe(shared);
         log::debug!(
             "the pass of epoch {} begins at batch {}: {} I/O threads, {} workers, a collator",
             self.epoch,
@@ -719,75 +578,5 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
             plan.n_workers
         );
         Ok(pass)
-    }
-
-    /// The schedule of the pass `epoch`, or of the infinite pass.
-    fn schedule(&self, epoch: u64) -> Result<Schedule> {
-        let schedule = self.uncut_schedule(epoch)?;
-        match (&self.cuts, &self.plan.batching) {
-            // Chapters that are planned already.
-            (Some(cuts), _) if epoch == self.epoch => Ok(schedule.with_cuts(cuts.clone())),
-            (_, Batching::Cuts(buckets)) => schedule.cut(buckets.clone(), ChapterStart::default()),
-            _ => Ok(schedule),
-        }
-    }
-
-    /// The schedule of the pass `epoch`; of batches by length, from the chapter `start` on.
-    fn schedule_from(&self, epoch: u64, start: ChapterStart) -> Result<Schedule> {
-        let schedule = self.uncut_schedule(epoch)?;
-        match &self.plan.batching {
-            Batching::Cuts(buckets) => schedule.cut(buckets.clone(), start),
-            _ => Ok(schedule),
-        }
-    }
-
-    fn uncut_schedule(&self, epoch: u64) -> Result<Schedule> {
-        let Plan { seed, order, infinite, drop_last, rank, world_size, .. } = self.plan;
-        // The epochs of a mixture's sources count from 0 in each pass, so each pass gets its own seed.
-        let seed = match self.plan.mixture {
-            Some(_) if !infinite => hash(seed, Purpose::Pass, [epoch]),
-            _ => seed,
-        };
-        let sources = self.plan.mixture.as_ref().map(|plan| {
-            let MixturePlan { stages, block, stop, starts } = plan;
-            // Of rows with weights, their copies are counted.
-            let lengths: Vec<u64> = match &self.plan.weights {
-                None => starts.windows(2).map(|pair| pair[1] - pair[0]).collect(),
-                Some(weights) => weights.iter().map(|weights| weights.n_copies()).collect(),
-            };
-            let ends = lengths.iter().scan(0, |end, length| {
-                *end += length;
-                Some(*end)
-            });
-            let starts = [0].into_iter().chain(ends).collect();
-            Mixture::new(seed, stages, *block, *stop, &lengths).map(|mixture| Sources { mixture, starts })
-        });
-        let rules = Rules {
-            seed,
-            order,
-            batching: self.plan.batching.clone(),
-            layout: Layout {
-                rank,
-                world_size,
-                batch_size: self.plan.batching.most_rows() as u64,
-                n_streams: self.layout.n_streams,
-            },
-            window: match self.plan.batching.is_cut() {
-                // One window for all ranks.
-                true => self.plan.window.saturating_mul(self.layout.world_size),
-                false => self.layout.per_stream(self.plan.window).max(1),
-            },
-            epoch,
-            infinite,
-            drop_last,
-        };
-        let sources = sources.transpose()?;
-        match (&self.plan.groups, &self.plan.weights) {
-            (Some(groups), _) => Schedule::dealt(rules, groups),
-            (None, None) => Schedule::new(rules, &self.source.shard_rows(epoch)?, sources),
-            (None, Some(weights)) => {
-                Schedule::weighted(rules, &self.source.shard_rows(epoch)?, sources, weights.clone())
-            }
-        }
     }
 }

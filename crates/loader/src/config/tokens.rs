@@ -266,43 +266,22 @@ impl TokenConfig {
         Some(format!("{given} is for fit=\"pad\", and fit is {:?}; leave it out", self.fit()))
     }
 
-    /// The plans of a loader over files whose row groups have these rows. `bos` and, if known, the number of
-    /// ids are the tokenizer's; its EOS is for the caller to set.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] that names every wrong parameter.
-    pub fn check(
-        &self,
-        files: Vec<Vec<std::ops::Range<u64>>>,
-        bos: u32,
-        n_vocab: Option<usize>,
-    ) -> Result<(Plan, PackPlan)> {
-        let mut problems = self.problems();
-        problems.extend(rank_problem(self.rank, self.world_size));
-        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
-        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
+    /// What becomes of a document that no row has room for.
+    fn crop(&self) -> CropRule {
         let long = match &*self.on_long {
             "cut" => LongRule::Cut,
             "split" => LongRule::Split,
             _ => LongRule::Skip,
         };
-        let crop = match self.fit() {
+        match self.fit() {
             "carry" => CropRule::Carry,
             "pad" => CropRule::Pad(long),
             _ => CropRule::Drop,
-        };
-        problems.extend(self.fit_problem());
-        self.mix_problems(&mut problems);
-        let id_type = match &*self.dtype {
-            "int32" => DataType::Int32,
-            "uint16" => DataType::Uint16,
-            _ => DataType::Int64,
-        };
-        let stride = self.stride.as_deref().map(|stride| match stride {
-            "global" => Stride::Global,
-            "balanced" => Stride::Balanced,
-            _ => Stride::File,
-        });
+        }
+    }
+
+    /// The outputs besides inputs and targets.
+    fn planned_extras(&self, problems: &mut Vec<String>) -> Extras {
         let mut extras = Extras::default();
         for extra in &self.extras {
             match &**extra {
@@ -317,6 +296,11 @@ impl TokenConfig {
                 }
             }
         }
+        extras
+    }
+
+    /// Checks that streams divide the ranks' batches, that ids fit their type, and that batches fit memory.
+    fn check_sizes(&self, id_type: DataType, n_vocab: Option<usize>, problems: &mut Vec<String>) {
         if let Some(n) = self.n_streams.filter(|&n| n >= 1 && self.world_size >= 1 && self.batch_size >= 1) {
             let global = self.batch_size.saturating_mul(self.world_size);
             if n % self.world_size != 0 || global % n != 0 {
@@ -343,6 +327,37 @@ impl TokenConfig {
                 MAX_BATCH_BYTES >> 30
             ));
         }
+    }
+
+    /// The plans of a loader over files whose row groups have these rows. `bos` and, if known, the number of
+    /// ids are the tokenizer's; its EOS is for the caller to set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every wrong parameter.
+    pub fn check(
+        &self,
+        files: Vec<Vec<std::ops::Range<u64>>>,
+        bos: u32,
+        n_vocab: Option<usize>,
+    ) -> Result<(Plan, PackPlan)> {
+        let mut problems = self.problems();
+        problems.extend(rank_problem(self.rank, self.world_size));
+        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
+        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
+        problems.extend(self.fit_problem());
+        self.mix_problems(&mut problems);
+        let id_type = match &*self.dtype {
+            "int32" => DataType::Int32,
+            "uint16" => DataType::Uint16,
+            _ => DataType::Int64,
+        };
+        let stride = self.stride.as_deref().map(|stride| match stride {
+            "global" => Stride::Global,
+            "balanced" => Stride::Balanced,
+            _ => Stride::File,
+        });
+        let extras = self.planned_extras(&mut problems);
+        self.check_sizes(id_type, n_vocab, &mut problems);
         let policy = PolicyConfig {
             on_error: self.on_error.clone(),
             on_io_error: self.on_io_error.clone(),
@@ -382,7 +397,7 @@ impl TokenConfig {
             seq_len: self.seq_len as usize,
             bos,
             eos: None,
-            crop,
+            crop: self.crop(),
             pad: self.pad_id.map_or(bos, |id| id as u32),
             buffer_size: self.buffer_size as usize,
             unit: self.tokenizer_batch_size as usize,

@@ -12,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
-    clip_rule::{ClipCrop, ClipRule, CropPosition},
+    clip_rule::{ClipCrop, ClipRule, CropPosition, WholeRule},
     mix_source::MixSource,
     span_columns::{Grid, SpanColumns},
     waveform_plan::WaveformPlan,
@@ -304,6 +304,22 @@ fn longer_than_known(n: u64, most: u64, rate: u32) -> Error {
     Error::new(ErrorKind::TooLarge, message)
 }
 
+/// The clip of another recording of the row, where that of the first one is.
+fn crop_of_same(place: ClipPlace, n: u64, rate: u32, sample_rate: u32) -> Result<Crop> {
+    let ClipPlace { crop, n_samples: first, rates: [of_first, _], .. } = place;
+    // Lengths are whole samples of each, and so are the ends of segments.
+    let sample = |of: u32| u64::from(rate.div_ceil(of.max(1)));
+    let slack = match of_first == sample_rate {
+        true => sample(sample_rate),
+        false => sample(sample_rate) + sample(of_first),
+    };
+    if n.abs_diff(first) > slack {
+        return Err(unequal(n, first, rate));
+    }
+    let len = n.saturating_sub(crop.start).min(crop.len as u64) as usize; // at most `crop.len`
+    Ok(Crop { len, ..crop })
+}
+
 /// The error about a recording that is not as long as the first one of its row.
 fn unequal(n: u64, first: u64, rate: u32) -> Error {
     let seconds = |n: u64| n as f64 / f64::from(rate);
@@ -399,6 +415,61 @@ impl ClipPlanner {
         &self.redraws
     }
 
+    /// Checks that a crop that takes whole recordings cuts none of `n` samples.
+    fn check_takes_whole(&self, begin: ClipStart, n: u64) -> Result<()> {
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
+        if let (ClipStart::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
+            (begin, self.plan.crop)
+            && n > clip as u64
+        {
+            let seconds = |n: u64| n as f64 / f64::from(rate);
+            let message = format!(
+                "the recording has {:.2} s as it is played, clip_seconds {:.2} s, and the crop takes whole recordings",
+                seconds(n),
+                seconds(clip as u64)
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        Ok(())
+    }
+
+    /// All of a recording of `n` samples, at most those of its known length or of the longest clip.
+    fn whole_crop(
+        &self,
+        at: u64,
+        whole: WholeRule,
+        n: u64,
+        (sample_rate, played): (u32, u32),
+    ) -> Result<Crop> {
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
+        let known = self.seconds.as_ref().map_or(f32::NAN, |seconds| seconds[at as usize]);
+        // A bad record has no length that was known.
+        let known = if known.is_nan() { f64::INFINITY } else { f64::from(known) };
+        let is_cut = whole.cuts_at.is_some_and(|at| known >= at);
+        let known = whole.cuts_at.map_or(known, |at| known.min(at));
+        let seconds = known * f64::from(sample_rate) / f64::from(played);
+        let most = ((seconds * f64::from(rate)).round() as u64).min(clip as u64);
+        if !is_cut && n > most.saturating_add(length_slack(rate)) {
+            return Err(longer_than_known(n, most, rate));
+        }
+        // At most `clip`, so it fits.
+        Ok(Crop { start: 0, len: n.min(if is_cut { most } else { clip as u64 }) as usize, pad_front: 0 })
+    }
+
+    /// The clip that begins at second `start` of a recording of `n` samples at the target rate.
+    fn crop_at_second(&self, start: f64, n: u64, (sample_rate, n_samples): (u32, u64)) -> Result<Crop> {
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
+        let sample = (start * f64::from(rate)).round();
+        // A NaN is no start.
+        let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
+        let found = found.ok_or_else(|| {
+            beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
+        })?;
+        // Nothing comes before a whole recording.
+        let pad_front = if self.plan.crop.whole().is_some() { 0 } else { found.pad_front };
+        Ok(Crop { pad_front, ..found })
+    }
+
     /// What a clip needs of a recording of this rate and length, and a row of these values.
     ///
     /// # Errors
@@ -426,18 +497,7 @@ impl ClipPlanner {
             _ => (played, rate),
         };
         let n = target_len(n_samples, rates.0, rates.1);
-        if let (ClipStart::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
-            (begin, self.plan.crop)
-            && n > clip as u64
-        {
-            let seconds = |n: u64| n as f64 / f64::from(rate);
-            let message = format!(
-                "the recording has {:.2} s as it is played, clip_seconds {:.2} s, and the crop takes whole recordings",
-                seconds(n),
-                seconds(clip as u64)
-            );
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
+        self.check_takes_whole(begin, n)?;
         let crop = match (begin, self.plan.crop) {
             (ClipStart::Rule { seed, .. }, ClipRule::Clip(ClipCrop { place, padding, .. })) => match place {
                 CropPosition::Mode(mode) => crop(mode, padding, n, clip, seed),
@@ -467,43 +527,10 @@ impl ClipPlanner {
                 rule.crop(n, window)
             }
             (ClipStart::Rule { at, .. }, ClipRule::Whole(whole)) => {
-                let known = self.seconds.as_ref().map_or(f32::NAN, |seconds| seconds[at as usize]);
-                // A bad record has no length that was known.
-                let known = if known.is_nan() { f64::INFINITY } else { f64::from(known) };
-                let is_cut = whole.cuts_at.is_some_and(|at| known >= at);
-                let known = whole.cuts_at.map_or(known, |at| known.min(at));
-                let seconds = known * f64::from(sample_rate) / f64::from(played);
-                let most = ((seconds * f64::from(rate)).round() as u64).min(clip as u64);
-                if !is_cut && n > most.saturating_add(length_slack(rate)) {
-                    return Err(longer_than_known(n, most, rate));
-                }
-                // At most `clip`, so it fits.
-                Crop { start: 0, len: n.min(if is_cut { most } else { clip as u64 }) as usize, pad_front: 0 }
+                self.whole_crop(at, whole, n, (sample_rate, played))?
             }
-            (ClipStart::At(start), _) => {
-                let sample = (start * f64::from(rate)).round();
-                // A NaN is no start.
-                let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
-                let found = found.ok_or_else(|| {
-                    beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
-                })?;
-                // Nothing comes before a whole recording.
-                let pad_front = if self.plan.crop.whole().is_some() { 0 } else { found.pad_front };
-                Crop { pad_front, ..found }
-            }
-            (ClipStart::Same(ClipPlace { crop, n_samples: first, rates: [of_first, _], .. }), _) => {
-                // Lengths are whole samples of each, and so are the ends of segments.
-                let sample = |of: u32| u64::from(rate.div_ceil(of.max(1)));
-                let slack = match of_first == sample_rate {
-                    true => sample(sample_rate),
-                    false => sample(sample_rate) + sample(of_first),
-                };
-                if n.abs_diff(first) > slack {
-                    return Err(unequal(n, first, rate));
-                }
-                let len = n.saturating_sub(crop.start).min(crop.len as u64) as usize; // at most `crop.len`
-                Crop { len, ..crop }
-            }
+            (ClipStart::At(start), _) => self.crop_at_second(start, n, (sample_rate, n_samples))?,
+            (ClipStart::Same(first), _) => crop_of_same(first, n, rate, sample_rate)?,
         };
         let resampler = self.resampler(rates.0, rates.1)?;
         let is_copy = rates.0 == rates.1;

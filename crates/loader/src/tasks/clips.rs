@@ -35,7 +35,9 @@ use crate::{
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Length},
     source::{ReadRequest, Record, StoredRecording},
-    targets::{self, ClipPiece, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis, push_repeated},
+    targets::{
+        self, ClipPiece, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis, push_repeated,
+    },
     transform::{
         AugmentScratch, Clips, Crop, FeatureScratch, Features,
         augment::{Amount, MixTargets, Outcome},
@@ -200,6 +202,19 @@ struct RenderedClip {
     /// The position of its impulse response.
     response: Option<u64>,
     rolled: RolledFrames,
+}
+
+/// Writes the number of values of each field that has a length beside it, which is the field before.
+fn set_lengths(example: &mut Example, outputs: &[OutputField]) {
+    for at in (1..outputs.len()).filter(|&at| matches!(outputs[at], OutputField::Length)) {
+        let n = match &example[at - 1] {
+            Value::Ids(ids) => ids.len(),
+            Value::Runs(runs) => runs.places as usize,
+            Value::List(items) => items.len(),
+            _ => 0,
+        };
+        example[at] = Value::Int(n as i64);
+    }
 }
 
 /// One worker's part of an [`AudioTask`].
@@ -419,16 +434,7 @@ impl ClipMaker {
                     target.value_in_time(&times_of(target), &mut frames)?
                 }
                 OutputField::WordTimes(target, part) => target.words(*part, &times_of(target))?,
-                OutputField::Target(target) => {
-                    let mut value = target.value(&record.values, source, clip, made[0].bits)?;
-                    for MixedPartner { values, clip, amount, targets, .. } in &self.mixer.mixed {
-                        if *targets != MixTargets::Keep && target.can_mix(*targets) {
-                            let partner = target.value(values, source, *clip, None)?;
-                            value = targets::mixed(value, &partner, *targets, amount.weight());
-                        }
-                    }
-                    value
-                }
+                OutputField::Target(target) => self.target(target, record, source, clip, made[0].bits)?,
                 OutputField::OtherClass(target) => target.value(&record.values, source, clip, None)?,
                 OutputField::Length => Value::Null,
                 OutputField::MixupWeight => Value::Float(1.0),
@@ -471,19 +477,30 @@ impl ClipMaker {
         let example = outputs.iter().map(value).collect::<Result<Example>>();
         self.frames = frames;
         let mut example = example?;
-        for at in (1..outputs.len()).filter(|&at| matches!(outputs[at], OutputField::Length)) {
-            let n = match &example[at - 1] {
-                Value::Ids(ids) => ids.len(),
-                Value::Runs(runs) => runs.places as usize,
-                Value::List(items) => items.len(),
-                _ => 0,
-            };
-            example[at] = Value::Int(n as i64);
-        }
+        set_lengths(&mut example, outputs);
         if mixing.is_some() {
             example.push(Value::Int(made[0].bits.unwrap_or_default() as i64));
         }
         Ok(example)
+    }
+
+    /// The target of a clip, mixed with those of its partners.
+    fn target(
+        &self,
+        target: &Target,
+        record: &Record,
+        source: usize,
+        clip: ClipSeconds,
+        bits: Option<u64>,
+    ) -> Result<Value> {
+        let mut value = target.value(&record.values, source, clip, bits)?;
+        for MixedPartner { values, clip, amount, targets, .. } in &self.mixer.mixed {
+            if *targets != MixTargets::Keep && target.can_mix(*targets) {
+                let partner = target.value(values, source, *clip, None)?;
+                value = targets::mixed(value, &partner, *targets, amount.weight());
+            }
+        }
+        Ok(value)
     }
 
     /// What steps of augmentation did to a clip.

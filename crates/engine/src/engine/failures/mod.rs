@@ -1,4 +1,5 @@
 //! Failed and excluded records: which are skipped, and the list of those handed out with their batches.
 
 pub(crate) mod list;
+pub(super) mod pass;
 pub(crate) mod policy;

@@ -17,7 +17,7 @@ use crossbeam_channel::Receiver;
 use crate::sync::plain::Mutex;
 use crate::{
     Result, cancel,
-    contract::{CarriedRecord, ExampleMaker, ReadRecords, Source, TaskFor},
+    contract::{CarriedRecord, ExampleMaker, PayloadOf, ReadRecords, Source, TaskFor},
     engine::{
         Plan,
         flow::admission::Admission,
@@ -139,13 +139,30 @@ impl<E: Send + 'static> Run<E> {
             };
             run.spawn(activity.clone(), move |_, _| reader.run())?;
         }
+        let input = WorkerInput { records, stopped: stopped.clone() };
+        run.spawn_workers(plan, source, task, &input)?;
+        Ok((run, CollatorEnds { extra_reads, stopped }))
+    }
+}
+
+impl<E: Send + 'static> Run<E> {
+    fn spawn_workers<S: Source, K: TaskFor<S>>(
+        &mut self,
+        plan: &Plan,
+        source: &Arc<S>,
+        task: &Arc<K>,
+        input: &WorkerInput<PayloadOf<S>, E>,
+    ) -> Result<()>
+    where
+        K::Maker: ExampleMaker<Example = E>,
+    {
         #[cfg(debug_assertions)]
         let injected = crate::engine::threads::inject::Injected::current();
         for n in 0..plan.n_workers {
             let (source, task) = (source.clone(), task.clone());
-            let input = WorkerInput { records: records.clone(), stopped: stopped.clone() };
+            let input = WorkerInput { records: input.records.clone(), stopped: input.stopped.clone() };
             let nice = plan.worker_nice;
-            run.spawn(shared.activities.worker(n).clone(), move |shared, activity| {
+            self.spawn(self.shared.activities.worker(n).clone(), move |shared, activity| {
                 scheduling::yield_to_others(nice);
                 Worker {
                     n,
@@ -160,11 +177,9 @@ impl<E: Send + 'static> Run<E> {
                 .run();
             })?;
         }
-        Ok((run, CollatorEnds { extra_reads, stopped }))
+        Ok(())
     }
-}
 
-impl<E: Send + 'static> Run<E> {
     pub(crate) fn spawn(
         &mut self,
         activity: Arc<Activity>,

@@ -137,28 +137,80 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
         return "starting: too few batches for a verdict yet".into();
     }
     let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
-    let waits = percent(starved);
-    let Setting { n_workers, most_workers, cores: n_cores, words, .. } = *setting;
-    // The parameter's value, not the number of those that are awake.
-    let given = if setting.is_auto { n_workers } else { most_workers };
+    let advice = Advice { waits: percent(starved), cores, setting };
     if starved <= SELDOM {
-        let fewer = if setting.is_auto {
-            format!("{n_workers} workers are at work")
-        } else {
-            format!("fewer n_workers ({given}) may be enough")
-        };
-        return format!(
-            "consumer-bound: next() waits {waits} of the time, your loop is the limit; a faster loader saves no more than that, {fewer}"
-        );
+        return advice.consumer_bound();
     }
     let is_filling = match setting.window {
         0 | 1 => figures.kept() >= MUCH,
         window => figures.kept() >= FILLING && figures.inside < window,
     };
     if is_filling {
-        let (kept, inside) = (percent(figures.kept()), figures.inside);
-        return match setting.window {
+        return advice.filling(figures);
+    }
+    let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
+    let (reading, decoding, collating) =
+        (share(read, setting.n_readers), figures.decoding(), share(collate, 1));
+    let most = reading.max(decoding).max(collating);
+    let worst = |cores: &CoreWaits| cores.decode.max(cores.collate).max(cores.consumer.unwrap_or(0.0));
+    match cores.filter(|cores| worst(cores) >= CROWDED) {
+        Some(cores) if most < MUCH => advice.too_few_cores(cores),
+        None if most < MUCH => advice.buffer_bound(most),
+        _ if most == decoding => advice.decode_bound(decoding),
+        _ if most == reading => advice.read_bound(reading, decoding),
+        _ => advice.collate_bound(collating),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0))
+}
+
+/// The sentences of the verdicts, one for each limit.
+struct Advice<'a> {
+    /// The share of the time that `next()` waits.
+    waits: String,
+    cores: Option<&'a CoreWaits>,
+    setting: &'a Setting,
+}
+
+impl Advice<'_> {
+    /// The value of `n_workers`, not the number of those that are awake.
+    fn given_workers(&self) -> usize {
+        let Setting { n_workers, most_workers, is_auto, .. } = *self.setting;
+        if is_auto { n_workers } else { most_workers }
+    }
+
+    /// What to do if other processes keep the cores.
+    fn leave_cores(&self) -> String {
+        let given = self.given_workers();
+        format!("leave cores free for this one; raising n_workers ({given}) gains nothing")
+    }
+
+    /// The words for threads that others keep off the cores.
+    fn crowded(&self, threads: &str, waited: fn(&CoreWaits) -> f64) -> Option<String> {
+        let cores = self.cores.filter(|cores| waited(cores) >= CROWDED && cores.used < OWN)?;
+        Some(format!(
+            ", but {threads} waited {} of the time for a core: other processes use the machine",
+            percent(waited(cores))
+        ))
+    }
+
+    fn consumer_bound(&self) -> String {
+        let (waits, given) = (&self.waits, self.given_workers());
+        let fewer = if self.setting.is_auto {
+            format!("{} workers are at work", self.setting.n_workers)
+        } else {
+            format!("fewer n_workers ({given}) may be enough")
+        };
+        format!(
+            "consumer-bound: next() waits {waits} of the time, your loop is the limit; a faster loader saves no more than that, {fewer}"
+        )
+    }
+
+    fn filling(&self, figures: &Figures) -> String {
+        let (waits, kept, inside) = (&self.waits, percent(figures.kept()), figures.inside);
+        match self.setting.window {
             0 | 1 => format!(
                 "filling: {kept} of the examples that workers made are for later batches, {inside} are ready; next() waits {waits} \
                  of the time"
@@ -167,66 +219,64 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
                 "filling: {kept} of the examples that workers made stay in the shuffle buffer, which has {inside} of a window of \
                  {window}; next() waits {waits} of the time until it is full, a smaller shuffle_min_size fills sooner"
             ),
-        };
+        }
     }
-    let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
-    let (reading, decoding, collating) =
-        (share(read, setting.n_readers), figures.decoding(), share(collate, 1));
-    let most = reading.max(decoding).max(collating);
-    // The words for threads that others keep off the cores.
-    let crowded = |threads: &str, waited: fn(&CoreWaits) -> f64| {
-        let cores = cores.filter(|cores| waited(cores) >= CROWDED && cores.used < OWN)?;
-        Some(format!(
-            ", but {threads} waited {} of the time for a core: other processes use the machine",
-            percent(waited(cores))
-        ))
-    };
-    let leave = format!("leave cores free for this one; raising n_workers ({given}) gains nothing");
-    let worst = |cores: &CoreWaits| cores.decode.max(cores.collate).max(cores.consumer.unwrap_or(0.0));
-    if most < MUCH
-        && let Some(cores) = cores.filter(|cores| worst(cores) >= CROWDED)
-    {
+
+    fn too_few_cores(&self, cores: &CoreWaits) -> String {
         let cause = match cores.used < OWN {
-            true => format!("other processes use the machine; {leave}"),
+            true => format!("other processes use the machine; {}", self.leave_cores()),
             false => format!(
-                "this process itself uses {} of its {n_cores} cores; give it more cores, or its loop fewer threads",
-                percent(cores.used)
+                "this process itself uses {} of its {} cores; give it more cores, or its loop fewer threads",
+                percent(cores.used),
+                self.setting.cores
             ),
         };
         let consumer =
             cores.consumer.map_or(String::new(), |share| format!(", your loop's thread {}", percent(share)));
         format!(
-            "CPU-bound (too few free cores): next() waits {waits} of the time, and threads that could run wait for a core: workers {} \
+            "CPU-bound (too few free cores): next() waits {} of the time, and threads that could run wait for a core: workers {} \
              of their time, the collator {}{consumer}; {cause}",
+            self.waits,
             percent(cores.decode),
             percent(cores.collate)
         )
-    } else if most < MUCH {
+    }
+
+    fn buffer_bound(&self, most: f64) -> String {
         format!(
-            "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; {}",
+            "buffer-bound: next() waits {} of the time, but no stage works more than {} of it; {}",
+            self.waits,
             percent(most),
-            words.roomier
+            self.setting.words.roomier
         )
-    } else if most == decoding {
-        let others = crowded("workers", |cores| cores.decode);
+    }
+
+    fn decode_bound(&self, decoding: f64) -> String {
+        let Setting { n_workers, most_workers, cores: n_cores, words, is_auto, .. } = *self.setting;
+        let others = self.crowded("workers", |cores| cores.decode);
         let remedy = if others.is_some() {
-            leave
+            self.leave_cores()
         } else if n_workers < most_workers.min(n_cores) {
             format!("{n_workers} workers are at work, up to {most_workers} are added while cores are free")
         } else if n_workers < n_cores {
-            let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
+            let name = if is_auto { "cpu_budget" } else { "n_workers" };
             format!("raise {name} ({n_workers}, of {n_cores} cores)")
         } else {
+            let given = self.given_workers();
             format!("n_workers ({given}) uses all {n_cores} cores already: {}", words.cheaper)
         };
         format!(
-            "CPU-bound ({}): workers work {} of the time, next() waits {waits}{}; {remedy}",
+            "CPU-bound ({}): workers work {} of the time, next() waits {}{}; {remedy}",
             words.work,
             percent(decoding),
+            self.waits,
             others.unwrap_or_default()
         )
-    } else if most == reading {
-        let Setting { n_readers, most_readers, storage: StorageLabels { bound, faster }, .. } = *setting;
+    }
+
+    fn read_bound(&self, reading: f64, decoding: f64) -> String {
+        let Setting { n_readers, most_readers, words, storage: StorageLabels { bound, faster }, .. } =
+            *self.setting;
         let remedy = match n_readers < most_readers {
             true => {
                 format!("raise n_readers ({n_readers}; up to {most_readers} can read at once), or {faster}")
@@ -237,20 +287,24 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             false => format!("n_readers ({n_readers}) is the most that can read at once: {faster}"),
         };
         format!(
-            "{bound}: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
+            "{bound}: reading takes {} of the time, workers work {}, next() waits {}{}; {remedy}",
             percent(reading),
             percent(decoding),
-            crowded("I/O threads", |cores| cores.read).unwrap_or_default()
+            self.waits,
+            self.crowded("I/O threads", |cores| cores.read).unwrap_or_default()
         )
-    } else {
-        let others = crowded("it", |cores| cores.collate);
+    }
+
+    fn collate_bound(&self, collating: f64) -> String {
+        let others = self.crowded("it", |cores| cores.collate);
         let remedy = match others {
-            Some(_) => leave.as_str(),
-            None => words.smaller,
+            Some(_) => self.leave_cores(),
+            None => self.setting.words.smaller.to_owned(),
         };
         format!(
-            "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {waits}{}; {remedy}",
+            "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {}{}; {remedy}",
             percent(collating),
+            self.waits,
             others.as_deref().unwrap_or_default()
         )
     }

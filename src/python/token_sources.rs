@@ -1,0 +1,125 @@
+//! Opens the files and the tokenizer of a `TokenLoader`.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::{
+    arguments::Argument,
+    chat,
+    errors::to_python,
+    interruptible::run_interruptible,
+    vocabulary::{self, UserTokenizer},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    config::{TextRows, TokenConfig},
+    decode::tokenizer::TokenizerOptions,
+    source::{
+        DocumentSource, DocumentSources, PathOrUrl, Storage, TextContent, disk_cache,
+        parquet::{Split, split_documents},
+        paths::{self, Reads},
+    },
+};
+
+/// Takes the column that an object of `forebay.text` names as `text_column`.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if both are given and differ.
+pub(super) fn name_column(config: &mut TokenConfig) -> Result<()> {
+    let ([TextRows { column: Some(column), .. }], None) =
+        (&config.parquet_files.rows[..], &config.parquet_files.names)
+    else {
+        return Ok(());
+    };
+    let usual = TokenConfig::default().text_column;
+    if config.text_column != usual && config.text_column != *column {
+        let message = format!(
+            "text_column is {:?}, but parquet_files names the column {column:?}; leave text_column out",
+            config.text_column
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    config.text_column = column.clone();
+    Ok(())
+}
+
+/// The tokenizer of the configuration, and the chat template of each source that has chats.
+pub(super) fn open_tokenizer(
+    py: Python<'_>,
+    config: &TokenConfig,
+) -> PyResult<(UserTokenizer, Vec<Option<chat::FoundTemplate>>)> {
+    let options = TokenizerOptions {
+        pattern: config.pattern.clone(),
+        special_tokens: config.special_tokens.clone(),
+        bos_id: config.bos_id.map(|id| id as u32),
+        eos_id: config.eos_id.map(|id| id as u32),
+    };
+    let tokenizer = config.tokenizer.to_python(py)?;
+    let is_ids = |rows: &TextRows| matches!(rows.content, TextContent::Ids(_));
+    if tokenizer.is_none() && !config.parquet_files.rows.iter().all(is_ids) {
+        let message = "tokenizer is missing; only forebay.text.Ids needs none, whose rows are ids already";
+        return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+    }
+    let opened = match tokenizer.is_none() {
+        true => vocabulary::without(&options).map_err(|error| to_python(py, &error))?,
+        false => vocabulary::extract(&tokenizer, options)?,
+    };
+    let chat_of = |rows: &TextRows| {
+        rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
+    };
+    let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+    Ok((opened, chats))
+}
+
+/// Finds the files of the split and opens them.
+pub(super) fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
+    let part = match &*config.split {
+        "train" => Split::Train,
+        "val" => Split::Val,
+        other => {
+            let message = format!("split is {other:?}, must be \"train\" or \"val\"");
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+    };
+    let cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
+        .map_err(|error| to_python(py, &error))?;
+    let (sources, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
+    let usual = config.text_column.clone();
+    let storage: Arc<dyn Storage> = PathOrUrl::files(&config.storage_options, cache.clone());
+    run_interruptible(py, "forebay-index", move || {
+        // Of a mixture, each name in `val` is that of files of some source.
+        let mut matched = std::collections::BTreeSet::new();
+        let mut open = |TextRows { paths, column, content, .. }: &TextRows| {
+            let reads = if matches!(content, TextContent::Ids(_)) { Reads::Ids } else { Reads::Texts };
+            let files = paths::expand(paths, reads, &storage)?;
+            let val = match (&val, &sources.names) {
+                (Some(patterns), Some(_)) => {
+                    let is_here = |one: &&String| {
+                        split_documents(&files, Split::Val, Some(std::slice::from_ref(*one))).is_ok()
+                    };
+                    let here: Vec<_> = patterns.iter().filter(is_here).cloned().collect();
+                    matched.extend(here.iter().cloned());
+                    Some(here)
+                }
+                _ => val.clone(),
+            };
+            let files = split_documents(&files, part, val.as_deref())?;
+            let column = column.as_ref().unwrap_or(&usual);
+            DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())
+        };
+        let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
+            open(rows).map_err(|error| match sources.names {
+                None => error,
+                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
+            })
+        });
+        let opened = opened.collect::<Result<_>>()?;
+        let missing = val.iter().flatten().find(|one| sources.names.is_some() && !matched.contains(*one));
+        if let Some(missing) = missing {
+            let message = format!("val={missing:?} matches no file of any source");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        DocumentSources::new(opened)
+    })
+}
