@@ -35,13 +35,13 @@ GROUPS = {
         "on_error on_io_error max_errors max_consecutive_errors max_record_bytes max_decoded_seconds damage max_damage"
     ),
     "Speed and memory": (
-        "n_workers cpu_budget worker_nice prefetch_batches shuffle_buffer_size n_readers raw_channel_size "
+        "n_workers cpu_budget cpus worker_nice prefetch_batches shuffle_buffer_size n_readers raw_channel_size "
         "raw_channel_bytes memory_budget mmap stall_warning_s"
     ),
     "Files and servers": "allow_paths storage_options cache_dir cache_bytes",
 }
 """The parameters of `Loader` by purpose, in the order of docs/parameters.md."""
-SINCE = {"0.2": "audio batching damage max_damage missing_audio"}
+SINCE = {"0.2": "audio batching cpus damage max_damage missing_audio"}
 """The parameters that a version has added; the others are as old as 0.1."""
 BEGIN, END = "<!-- tables of `make tables` -->\n", "<!-- end of the tables -->\n"
 

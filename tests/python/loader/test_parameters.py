@@ -4,6 +4,7 @@ A new parameter fails here by its name until `cases` has a value for it.
 """
 
 import inspect
+import os
 import pickle
 import re
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "exclude": Case([3]),
         "stall_warning_s": Case(None),
         "worker_nice": Case(3),
+        "cpus": Case(str(min(os.sched_getaffinity(0)))),
     }
     urls = {
         "storage_options": Case({"aws_region": "eu-west-1"}),
@@ -212,6 +214,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "dtype": Case("int32"),
         "stall_warning_s": Case(None),
         "worker_nice": Case(3),
+        "cpus": Case(str(min(os.sched_getaffinity(0)))),
     }
     return {"Loader": recordings, "TokenLoader": tokens, "DataLoader": datasets}
 

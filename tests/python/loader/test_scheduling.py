@@ -66,6 +66,45 @@ def test_workers_come_after_the_loop(tmp_path: Path, given: dict[str, Any]) -> N
         assert all(each == {own} for name, each in nices().items() if name != "forebay-worker")
 
 
+def affinities() -> dict[str, set[int]]:
+    """The CPUs of this process' threads, by their names without numbers."""
+    found: dict[str, set[int]] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip().rstrip("-0123456789")
+            found.setdefault(name, set()).update(os.sched_getaffinity(int(task.name)))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended
+    return found
+
+
+def test_threads_run_on_the_cpus_that_are_given(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.arrow", read_rows()[:8])
+    own = os.sched_getaffinity(0)
+    last = max(own)
+    with forebay.Loader(shard, batch_size=2, infinite=True, n_workers="auto", cpus=str(last)) as loader:
+        next(loader)
+        names = ("forebay-io", "forebay-worker", "forebay-collato")
+        eventually(lambda: all(affinities().get(name) == {last} for name in names))
+        assert loader.stats()["n_workers"] == 1
+    assert os.sched_getaffinity(0) == own
+
+
+@pytest.mark.parametrize(
+    ("cpus", "message"),
+    [
+        ("all", 'cpus is "all", must be a list of CPUs such as "0-7,16"'),
+        ("3-1", 'cpus is "3-1", must be a list of CPUs'),
+        ("1023", "which has CPU 1023; this process may run on "),
+    ],
+)
+def test_cpus_that_there_are_not_are_refused(tmp_path: Path, cpus: str, message: str) -> None:
+    shard = write_shard(tmp_path / "a.arrow", read_rows()[:8])
+    with pytest.raises(forebay.ConfigError) as refused:
+        forebay.Loader(shard, batch_size=2, cpus=cpus)
+    assert message in str(refused.value)
+
+
 PROGRAM = """
 import json, os, sys
 sys.path[:0] = sys.argv[2:]

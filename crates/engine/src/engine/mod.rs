@@ -34,6 +34,7 @@
 //! | `flow/assembler.rs` | puts drawn examples into the rows of a batch | collator | an example, a substitute |
 //! | `threads/owned.rs` | names, starts and joins threads | the caller's | their end, 0.5 s |
 //! | `threads/parking.rs` | parks and wakes workers | worker, collator | a wake-up |
+//! | `threads/cpus.rs` | binds threads to CPUs | each thread, once | |
 //! | `threads/scheduling.rs` | policy and niceness of threads | each thread, once | |
 //! | `threads/autoscale.rs` | chooses the number of workers and of batches ahead | collator | |
 //! | `threads/inject.rs` | injects faults for tests; not in release builds | worker | a delay |
@@ -91,6 +92,7 @@ pub use threads::inject::{
     delays as inject_delays, panic_at as inject_panic_at, refuse_thread_after as inject_refused_thread,
 };
 pub use threads::{
+    cpus::Cpus,
     owned::{JOIN_TIMEOUT, Threads, builder, note_end},
     scheduling::as_process,
 };

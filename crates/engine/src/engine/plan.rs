@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     engine::{
         failures::policy::Policy,
-        threads::autoscale::{Auto, Numbers},
+        threads::{
+            autoscale::{Auto, Numbers},
+            cpus::Cpus,
+        },
     },
     order::{self, Batching, Groups, Order, Stop, WeightedRows},
 };
@@ -67,6 +70,8 @@ pub struct Plan {
     pub records_per_worker: u64,
     /// What is added to the niceness of the workers.
     pub worker_nice: u8,
+    /// The CPUs that the threads may run on; `None`: those of the process.
+    pub cpus: Option<Cpus>,
     /// The maximum number of I/O threads. In storage order it is 1 if several threads cannot read the source.
     pub n_readers: usize,
     /// The maximum number of records in the channel to the workers.
@@ -122,6 +127,7 @@ impl Default for Plan {
             n_workers: 1,
             records_per_worker: 8,
             worker_nice: 0,
+            cpus: None,
             n_readers: 1,
             channel_size: 1,
             channel_bytes: 1 << 20,

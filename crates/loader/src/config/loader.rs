@@ -248,6 +248,10 @@ macro_rules! loader_parameters {
         /// cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect
         /// batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
+        /// The CPUs that the loader's threads run on, as a list such as `"0-7,16"`: processes of one machine
+        /// share its cores out, each near its accelerator. `n_workers="auto"` is at most their number. Linux
+        /// only. Does not affect batches. None: all that the process may use.
+        cpus: OptionalText = None, free, elsewhere(cpu_affinity, affinity, cpu_set, cpuset);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);

@@ -40,7 +40,7 @@ pub(crate) use crate::error::shown;
 use crate::{
     Error, ErrorKind, Result,
     dtype::Dtype,
-    engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
+    engine::{AUTO_PREFETCH, Auto, Cpus, MOST_READERS, MixturePlan, Plan, cores},
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Batching, Mixture, Order, Stop, WeightStage},
     sampling::Sampling,
@@ -260,7 +260,9 @@ impl LoaderConfig {
     /// do.
     pub fn check(&self) -> Result<(Plan, AudioPlan)> {
         let mut problems = self.problems();
-        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
+        let cpus = bound_cpus(self.cpus.as_deref(), &mut problems);
+        let (n_workers, auto_workers) =
+            workers(self.n_workers, self.cpu_budget, cpus.as_ref(), &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
         let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
         let given = self.given_order().map_err(|problem| problems.push(problem)).unwrap_or_default();
@@ -299,6 +301,7 @@ impl LoaderConfig {
             n_workers: n_workers as usize,
             // A function of the user would leave the niceness to what it starts.
             worker_nice: if self.augment.functions().is_empty() { self.worker_nice as u8 } else { 0 },
+            cpus,
             n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes.map_or(RAW_CHANNEL_BYTES as usize, |n| n as usize),
@@ -384,10 +387,21 @@ fn rank_problem(rank: i64, world_size: i64) -> Option<String> {
     problem.map(|problem| format!("{problem}, less than world_size"))
 }
 
+/// The CPUs that threads are bound to.
+fn bound_cpus(list: Option<&str>, problems: &mut Vec<String>) -> Option<Cpus> {
+    Cpus::parse(list?).map_err(|error| problems.push(error.message)).ok()
+}
+
 /// The number of worker threads, and whether the loader chooses how many of them work.
-fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
+fn workers(
+    n: Count,
+    cpu_budget: Option<i64>,
+    cpus: Option<&Cpus>,
+    problems: &mut Vec<String>,
+) -> (i64, bool) {
+    let cores = || cpus.map_or_else(cores, |cpus| cpus.count().min(cores())) as i64;
     match (n, cpu_budget) {
-        (Count::Auto, budget) => (budget.unwrap_or_else(|| (cores() as i64).min(MOST_WORKERS)), true),
+        (Count::Auto, budget) => (budget.unwrap_or_else(|| cores().min(MOST_WORKERS)), true),
         (Count::Exactly(n), None) => (n, false),
         (Count::Exactly(n), Some(budget)) => {
             problems.push(format!(

@@ -1,7 +1,7 @@
 //! The parameters of a loader of datasets.
 
 use super::{
-    prefetched, rank_problem,
+    bound_cpus, prefetched, rank_problem,
     table::{check, choices, config_struct, first, identity_word, value},
     workers,
 };
@@ -53,6 +53,10 @@ macro_rules! row_parameters {
         /// where all cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not
         /// affect batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
+        /// The CPUs that the loader's threads run on, as a list such as `"0-7,16"`: processes of one machine
+        /// share its cores out, each near its accelerator. `n_workers="auto"` is at most their number. Linux
+        /// only. Does not affect batches. None: all that the process may use.
+        cpus: OptionalText = None, free, elsewhere(cpu_affinity, affinity, cpu_set, cpuset);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
@@ -75,7 +79,8 @@ impl RowConfig {
     pub fn check(&self) -> Result<(Plan, RowShare)> {
         let mut problems = self.problems();
         problems.extend(rank_problem(self.rank, self.world_size));
-        let (n_workers, auto_workers) = workers(self.n_workers, None, &mut problems);
+        let cpus = bound_cpus(self.cpus.as_deref(), &mut problems);
+        let (n_workers, auto_workers) = workers(self.n_workers, None, cpus.as_ref(), &mut problems);
         let (prefetch, auto_prefetch) = prefetched(self.prefetch_batches);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
@@ -85,6 +90,7 @@ impl RowConfig {
             // A record is a batch: the one in progress, and one that waits for its hand-over.
             records_per_worker: 2,
             worker_nice: self.worker_nice as u8,
+            cpus,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,
             prefetch_batches: prefetch as usize,

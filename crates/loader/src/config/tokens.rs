@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    PolicyConfig, TextRows, prefetched, rank_problem,
+    PolicyConfig, TextRows, bound_cpus, prefetched, rank_problem,
     table::{self, check, choices, config_struct, first, identity_word, value},
     workers,
 };
@@ -188,6 +188,10 @@ macro_rules! token_parameters {
         /// all cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect
         /// batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
+        /// The CPUs that the loader's threads run on, as a list such as `"0-7,16"`: processes of one machine
+        /// share its cores out, each near its accelerator. `n_workers="auto"` is at most their number. Linux
+        /// only. Does not affect batches. None: all that the process may use.
+        cpus: OptionalText = None, free, elsewhere(cpu_affinity, affinity, cpu_set, cpuset);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
@@ -342,7 +346,9 @@ impl TokenConfig {
     ) -> Result<(Plan, PackPlan)> {
         let mut problems = self.problems();
         problems.extend(rank_problem(self.rank, self.world_size));
-        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
+        let cpus = bound_cpus(self.cpus.as_deref(), &mut problems);
+        let (n_workers, auto_workers) =
+            workers(self.n_workers, self.cpu_budget, cpus.as_ref(), &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
         problems.extend(self.fit_problem());
         self.mix_problems(&mut problems);
@@ -387,6 +393,7 @@ impl TokenConfig {
             buffer_size: 2 * self.tokenizer_batch_size as u64,
             n_workers: n_workers as usize,
             worker_nice: self.worker_nice as u8,
+            cpus,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes as usize,
             prefetch_batches: prefetch_batches as usize,

@@ -32,7 +32,7 @@ use crate::{
         observe::meter::Stopwatch,
         observe::stats::Counters,
         threads::owned::Threads,
-        threads::{parking::Parking, scheduling},
+        threads::{cpus::Cpus, parking::Parking, scheduling},
     },
     order::Schedule,
     shuffle::ConcurrentShuffleBuffer,
@@ -42,6 +42,7 @@ use crate::{
 pub(crate) struct Run<E> {
     pub(crate) shared: Arc<Shared<E>>,
     pub(crate) threads: Threads,
+    cpus: Option<Cpus>,
 }
 
 /// The collator's ends of a run's channels.
@@ -110,7 +111,7 @@ impl<E: Send + 'static> Run<E> {
         let (to_workers, records) = crossbeam_channel::bounded(channel_size);
         let (extra_reads_tx, extra_reads) = crossbeam_channel::unbounded();
         // If a later step fails, the drop of `run` ends the threads already started.
-        let mut run = Self { shared: shared.clone(), threads: Threads::default() };
+        let mut run = Self { shared: shared.clone(), threads: Threads::default(), cpus: plan.cpus.clone() };
         for n in 0..n_readers {
             let activity = shared.activities.reader(n);
             // A single thread keeps a reader for each stream; of several threads, each reads a block to its
@@ -185,8 +186,11 @@ impl<E: Send + 'static> Run<E> {
         activity: Arc<Activity>,
         work: impl FnOnce(&Arc<Shared<E>>, &Arc<Activity>) + Send + 'static,
     ) -> Result<()> {
-        let shared = self.shared.clone();
+        let (shared, cpus) = (self.shared.clone(), self.cpus.clone());
         self.threads.spawn(activity.name().to_string(), move || {
+            if let Some(cpus) = cpus {
+                cpus.bind_thread();
+            }
             let _ends = activity.begin();
             let _waits = shared.counters.run_queue.enter(activity.role());
             let stop = shared.clone();
