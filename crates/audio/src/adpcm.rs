@@ -18,14 +18,14 @@ use crate::{
 };
 
 #[rustfmt::skip]
-static IMA_STEPS: [i32; 89] = [
+const IMA_STEPS: [i32; 89] = [
     7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 23, 25, 28, 31, 34, 37, 41, 45, 50, 55, 60, 66, 73, 80, 88, 97, 107, 118,
     130, 143, 157, 173, 190, 209, 230, 253, 279, 307, 337, 371, 408, 449, 494, 544, 598, 658, 724, 796, 876, 963, 1060,
     1166, 1282, 1411, 1552, 1707, 1878, 2066, 2272, 2499, 2749, 3024, 3327, 3660, 4026, 4428, 4871, 5358, 5894, 6484, 7132,
     7845, 8630, 9493, 10442, 11487, 12635, 13899, 15289, 16818, 18500, 20350, 22385, 24623, 27086, 29794, 32767,
 ];
 /// Change of the step index by the low three bits of a code.
-static IMA_INDEX: [i32; 8] = [-1, -1, -1, -1, 2, 4, 6, 8];
+const IMA_INDEX: [i32; 8] = [-1, -1, -1, -1, 2, 4, 6, 8];
 /// Factors, in 1/256, by which a code changes the step of Microsoft ADPCM.
 static MS_ADAPT: [i32; 16] = [230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 512, 409, 307, 230, 230, 230];
 
@@ -194,7 +194,7 @@ impl BlockLayout {
         n <= total && n + self.block_samples as u64 > total && !is_divided
     }
 
-    /// Decodes `span` of `data` into `out`; `scratch` holds one block.
+    /// Decodes `span` of `data` into `out`; `scratch` holds two channels of a block, or two mono blocks.
     pub(crate) fn read(
         &self,
         data: &[u8],
@@ -203,127 +203,232 @@ impl BlockLayout {
         out: &mut Planes,
     ) -> Result<()> {
         let (start, end) = (span.start as usize, span.end as usize);
+        let block_at = |block: usize| {
+            let at = block * self.block_bytes;
+            &data[at..(at + self.block_bytes).min(data.len())]
+        };
         let mut done = start;
         while done < end {
             let block = done / self.block_samples;
-            let at = block * self.block_bytes;
-            let bytes = &data[at..(at + self.block_bytes).min(data.len())];
+            let one = block_at(block);
+            let is_pair = self.channels == 1
+                && (block + 1) * self.block_samples < end
+                && data.len() >= (block + 2) * self.block_bytes;
+            // Without another one, a mono block beside itself, which takes no longer than alone.
+            let blocks = [one, if is_pair { block_at(block + 1) } else { one }];
             scratch.clear();
             match &self.kind {
-                AdpcmKind::Ima => self.decode_ima(bytes, scratch)?,
-                AdpcmKind::Apple => self.decode_apple(bytes, scratch)?,
-                AdpcmKind::Ms(coefficients) => self.decode_ms(bytes, coefficients, scratch)?,
+                AdpcmKind::Ima => self.decode_ima(blocks, scratch)?,
+                AdpcmKind::Apple => self.decode_apple(blocks, scratch)?,
+                AdpcmKind::Ms(coefficients) => self.decode_ms(blocks, coefficients, scratch)?,
             }
-            let first = done - block * self.block_samples;
-            let n = (self.block_samples - first).min(end - done);
-            for c in 0..self.channels {
-                let from = scratch.iter().skip(first * self.channels + c).step_by(self.channels);
-                for (y, x) in out.channel_mut(c)[done - start..][..n].iter_mut().zip(from) {
-                    *y = f32::from(*x) / 32768.0;
+            let pairs = scratch.as_chunks::<2>().0;
+            for i in 0..1 + usize::from(is_pair) {
+                let first = done - (block + i) * self.block_samples;
+                let n = (self.block_samples - first).min(end - done);
+                for c in 0..self.channels {
+                    let to = &mut out.channel_mut(c)[done - start..][..n];
+                    for (y, pair) in to.iter_mut().zip(&pairs[first..]) {
+                        *y = f32::from(pair[i + c]) / 32768.0;
+                    }
                 }
+                done += n;
             }
-            done += n;
         }
         Ok(())
     }
 
-    /// Decodes one block of IMA ADPCM, interleaved. The block has a sample and a step index per channel, then
-    /// 8 codes per channel in turn.
-    fn decode_ima(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
+    /// Decodes two mono blocks of IMA ADPCM, or both channels of the first, in turns: each is a chain of
+    /// steps that wait for each other. A block has a sample and a step index per channel, then 8 codes per
+    /// channel in turn.
+    fn decode_ima(&self, blocks: [&[u8]; 2], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
-        let n = self.samples_in(block.len());
+        let n = self.samples_in(blocks[0].len());
         // bounded: a block has less than 64 KiB.
-        out.resize(n * channels, 0);
-        for c in 0..channels {
-            let head = &block[4 * c..4 * c + 4];
-            let mut sample = i32::from(i16::from_le_bytes([head[0], head[1]]));
-            let mut index = usize::from(head[2]);
-            if index >= IMA_STEPS.len() {
-                return Err(corrupt(format!(
-                    "an IMA ADPCM block starts with step index {index}, at most 88 is valid"
-                )));
-            }
-            out[c] = sample as i16;
-            for k in 0..n - 1 {
-                let byte = block[4 * channels + (k / 8 * channels + c) * 4 + k % 8 / 2];
-                sample = ima_step(sample, &mut index, if k % 2 == 0 { byte & 15 } else { byte >> 4 });
-                out[(k + 1) * channels + c] = sample as i16;
-            }
+        out.resize(2 * n, 0);
+        let [one, other] = blocks.map(|block| block.as_chunks::<4>().0);
+        let heads = [one[0], if channels == 2 { one[1] } else { other[0] }];
+        let mut states = [Ima::default(); 2];
+        for (state, head) in states.iter_mut().zip(heads) {
+            *state = Ima::new(i16::from_le_bytes([head[0], head[1]]), head[2])?;
+        }
+        let [mut a, mut b] = states;
+        let (first, to) = out.split_at_mut(2);
+        first.copy_from_slice(&[a.sample as i16, b.sample as i16]);
+        let to = to.as_chunks_mut::<16>().0.iter_mut();
+        if channels == 2 {
+            let codes = one[2..].as_chunks::<2>().0;
+            to.zip(codes).for_each(|(to, [codes, others])| ima_eight(&mut a, &mut b, *codes, *others, to));
+        } else {
+            let codes = one[1..].iter().zip(&other[1..]);
+            to.zip(codes).for_each(|(to, (codes, others))| ima_eight(&mut a, &mut b, *codes, *others, to));
         }
         Ok(())
     }
 
-    /// Decodes one block of `ima4`, interleaved: for each channel the upper 9 bits of a sample, 7 bits of a
-    /// step index, and 64 codes.
-    fn decode_apple(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
-        let channels = self.channels;
+    /// Decodes two mono blocks of `ima4`, or both channels of the first: for each the upper 9 bits of a
+    /// sample, 7 bits of a step index, and 64 codes.
+    fn decode_apple(&self, blocks: [&[u8]; 2], out: &mut Vec<i16>) -> Result<()> {
         // bounded: a block has 64 samples.
-        out.resize(64 * channels, 0);
-        for (c, part) in block.as_chunks::<APPLE_BYTES>().0.iter().enumerate().take(channels) {
+        out.resize(2 * 64, 0);
+        let [one, other] = blocks.map(|block| block.as_chunks::<APPLE_BYTES>().0);
+        let Some((&one, rest)) = one.split_first() else { return Ok(()) };
+        let Some(&other) = rest.first().or(other.first()) else { return Ok(()) };
+        let mut states = [Ima::default(); 2];
+        for (state, part) in states.iter_mut().zip([one, other]) {
             let head = u16::from_be_bytes([part[0], part[1]]);
-            let (mut sample, mut index) = (i32::from((head & 0xff80) as i16), usize::from(head & 0x7f));
-            if index >= IMA_STEPS.len() {
-                return Err(corrupt(format!(
-                    "an IMA ADPCM block starts with step index {index}, at most 88 is valid"
-                )));
-            }
-            for k in 0..64 {
-                let byte = part[2 + k / 2];
-                sample = ima_step(sample, &mut index, if k % 2 == 0 { byte & 15 } else { byte >> 4 });
-                out[k * channels + c] = sample as i16;
-            }
+            *state = Ima::new((head & 0xff80) as i16, (head & 0x7f) as u8)?;
+        }
+        let [mut a, mut b] = states;
+        let codes = one[2..].as_chunks().0.iter().zip(other[2..].as_chunks().0);
+        for (to, (codes, others)) in out.as_chunks_mut::<16>().0.iter_mut().zip(codes) {
+            ima_eight(&mut a, &mut b, *codes, *others, to);
         }
         Ok(())
     }
 
-    /// Decodes one block of Microsoft ADPCM, interleaved. The block has a predictor, a step and two samples
-    /// per channel, then codes in turn.
-    fn decode_ms(&self, block: &[u8], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
+    /// Decodes two mono blocks of Microsoft ADPCM, or both channels of the first, in turns. A block has a
+    /// predictor, a step and two samples per channel, then codes in turn.
+    fn decode_ms(&self, blocks: [&[u8]; 2], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
-        let n = self.samples_in(block.len());
+        let n = self.samples_in(blocks[0].len());
         // bounded: a block has less than 64 KiB.
-        out.resize(n * channels, 0);
-        let head = |at: usize| i16::from_le_bytes([block[at], block[at + 1]]);
-        for c in 0..channels {
-            let which = usize::from(block[c]);
-            let Some(&[first, second]) = coefficients.get(which) else {
-                let have = coefficients.len();
-                return Err(corrupt(format!("a Microsoft ADPCM block uses predictor {which} of {have}")));
-            };
-            let mut step = i32::from(head(channels + 2 * c));
-            out[channels + c] = head(3 * channels + 2 * c);
-            out[c] = head(5 * channels + 2 * c);
-            for k in 2..n {
-                let nibble = (k - 2) * channels + c;
-                let byte = block[7 * channels + nibble / 2];
-                let code = if nibble.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-                let signed = i32::from(code) - if code & 8 != 0 { 16 } else { 0 };
-                let before = i32::from(out[(k - 1) * channels + c]);
-                let before2 = i32::from(out[(k - 2) * channels + c]);
-                // |sample * coefficient| <= 2^30 each, so the sum fits 32 bits except if both are at their extreme.
-                let predicted =
-                    (i64::from(before * i32::from(first)) + i64::from(before2 * i32::from(second))) >> 8;
-                let sample = predicted + i64::from(signed) * i64::from(step);
-                out[k * channels + c] = sample.clamp(-32768, 32767) as i16;
-                step = ((i64::from(MS_ADAPT[usize::from(code)]) * i64::from(step)) >> 8)
-                    .clamp(16, i64::from(i32::MAX)) as i32;
+        out.resize(2 * n, 0);
+        let [one, other] = blocks;
+        let mut states = [Ms::default(); 2];
+        for (i, state) in states.iter_mut().enumerate() {
+            let (block, c) = if channels == 2 { (one, i) } else { (blocks[i], 0) };
+            *state = Ms::new(block, c, channels, coefficients)?;
+        }
+        let [mut a, mut b] = states;
+        let (first, to) = out.split_at_mut(4);
+        for (i, x) in [a.before2, b.before2, a.before, b.before].into_iter().enumerate() {
+            first[i] = x as i16;
+        }
+        if channels == 2 {
+            for (to, &byte) in to.as_chunks_mut::<2>().0.iter_mut().zip(&one[14..]) {
+                *to = [a.next(byte >> 4), b.next(byte)];
+            }
+        } else {
+            for (to, (&x, &y)) in to.as_chunks_mut::<4>().0.iter_mut().zip(one[7..].iter().zip(&other[7..])) {
+                *to = [a.next(x >> 4), b.next(y >> 4), a.next(x), b.next(y)];
             }
         }
         Ok(())
     }
 }
 
-/// The sample after `sample` by a code of IMA ADPCM; changes the step index.
-fn ima_step(sample: i32, index: &mut usize, code: u8) -> i32 {
-    let step = IMA_STEPS[*index];
-    let mut change = step >> 3;
-    for (bit, part) in [(4, step), (2, step >> 1), (1, step >> 2)] {
-        if code & bit != 0 {
-            change += part;
+/// What a code of IMA ADPCM does, at `16 * step index + code`: the change of the sample, and in the lowest 11
+/// bits 16 times the next step index.
+static IMA_CODES: [i32; 16 * IMA_STEPS.len()] = {
+    let mut codes = [0; 16 * IMA_STEPS.len()];
+    let mut at = 0;
+    while at < codes.len() {
+        let (index, code) = (at / 16, at % 16);
+        let step = IMA_STEPS[index];
+        let mut change = step >> 3;
+        if code & 4 != 0 {
+            change += step;
         }
+        if code & 2 != 0 {
+            change += step >> 1;
+        }
+        if code & 1 != 0 {
+            change += step >> 2;
+        }
+        let next = index as i32 + IMA_INDEX[code & 7];
+        let last = IMA_STEPS.len() as i32 - 1;
+        let next = if next < 0 {
+            0
+        } else if next > last {
+            last
+        } else {
+            next
+        };
+        codes[at] = (if code & 8 != 0 { -change } else { change }) << 11 | next << 4;
+        at += 1;
     }
-    *index = (*index as i32 + IMA_INDEX[usize::from(code & 7)]).clamp(0, 88) as usize;
-    (if code & 8 != 0 { sample - change } else { sample + change }).clamp(-32768, 32767)
+    codes
+};
+
+/// A channel of IMA ADPCM.
+#[derive(Clone, Copy, Default)]
+struct Ima {
+    sample: i32,
+    /// 16 times the step index.
+    at: usize,
+}
+
+impl Ima {
+    fn new(sample: i16, index: u8) -> Result<Self> {
+        if usize::from(index) >= IMA_STEPS.len() {
+            return Err(corrupt(format!(
+                "an IMA ADPCM block starts with step index {index}, at most 88 is valid"
+            )));
+        }
+        Ok(Self { sample: sample.into(), at: 16 * usize::from(index) })
+    }
+
+    /// The next sample, by the lowest 4 bits of `code`.
+    #[inline(always)]
+    fn next(&mut self, code: u32) -> i16 {
+        let change = IMA_CODES[self.at | (code & 15) as usize];
+        self.at = (change & 0x7f0) as usize;
+        self.sample = (self.sample + (change >> 11)).clamp(-32768, 32767);
+        self.sample as i16
+    }
+}
+
+/// Decodes eight codes of each of two channels, in turns; the low half of each byte comes first.
+#[inline(always)]
+fn ima_eight(a: &mut Ima, b: &mut Ima, codes: [u8; 4], others: [u8; 4], out: &mut [i16; 16]) {
+    let (codes, others) = (u32::from_le_bytes(codes), u32::from_le_bytes(others));
+    for k in 0..8 {
+        out[2 * k] = a.next(codes >> (4 * k));
+        out[2 * k + 1] = b.next(others >> (4 * k));
+    }
+}
+
+/// A channel of Microsoft ADPCM.
+#[derive(Clone, Copy, Default)]
+struct Ms {
+    /// The coefficients, in 1/256, of the sample before and of the one before that.
+    first: i64,
+    second: i64,
+    before: i64,
+    before2: i64,
+    step: i64,
+}
+
+impl Ms {
+    /// Channel `c` at the start of a block.
+    fn new(block: &[u8], c: usize, channels: usize, coefficients: &[[i16; 2]]) -> Result<Self> {
+        let head = |at: usize| i64::from(i16::from_le_bytes([block[at], block[at + 1]]));
+        let which = usize::from(block[c]);
+        let Some(&[first, second]) = coefficients.get(which) else {
+            let have = coefficients.len();
+            return Err(corrupt(format!("a Microsoft ADPCM block uses predictor {which} of {have}")));
+        };
+        Ok(Self {
+            first: first.into(),
+            second: second.into(),
+            before: head(3 * channels + 2 * c),
+            before2: head(5 * channels + 2 * c),
+            step: head(channels + 2 * c),
+        })
+    }
+
+    /// The next sample, by the lowest 4 bits of `code`.
+    #[inline(always)]
+    fn next(&mut self, code: u8) -> i16 {
+        let signed = i64::from((code << 4) as i8 >> 4);
+        let sum = self.before * self.first + self.before2 * self.second;
+        let sample = ((sum >> 8) + signed * self.step).clamp(-32768, 32767);
+        (self.before, self.before2) = (sample, self.before);
+        let adapt = i64::from(MS_ADAPT[usize::from(code & 15)]);
+        self.step = ((adapt * self.step) >> 8).clamp(16, i64::from(i32::MAX));
+        sample as i16
+    }
 }
 
 #[cfg(test)]

@@ -139,6 +139,8 @@ pub trait Work {
 /// # Safety
 /// Methods are safe to call, so an implementation must be named only where the CPU has its instructions.
 pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+    /// Eight integers in registers of the same kind.
+    type Integers: Integers;
     /// The same value in every lane.
     fn splat(value: f32) -> Self;
     fn load(row: &[f32; LANES]) -> Self;
@@ -247,6 +249,23 @@ pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     }
 }
 
+/// Arithmetic on eight integers of 32 bits. Sums and products wrap.
+///
+/// # Safety
+/// As of [`Lanes`].
+pub unsafe trait Integers: Copy {
+    fn load(row: &[i32; LANES]) -> Self;
+    fn store(self, row: &mut [i32; LANES]);
+    fn plus(self, b: Self) -> Self;
+    fn times(self, b: Self) -> Self;
+    /// `self >> by`, with a count from 0 to 31 for each lane.
+    fn shifted(self, by: Self) -> Self;
+    /// The signed numbers of folded ones: 0, -1, 1, -2, 2...
+    fn unfolded(self) -> Self;
+    /// As [`Lanes::transpose`].
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+}
+
 /// Bits of the `f32` nearest to `sqrt(1/2)`: mantissas are taken relative to it.
 const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
 
@@ -284,8 +303,51 @@ impl Mul for Portable {
     }
 }
 
+#[derive(Clone, Copy)]
+pub struct PortableIntegers([i32; LANES]);
+
+impl PortableIntegers {
+    #[inline(always)]
+    fn zip(self, b: Self, f: impl Fn(i32, i32) -> i32) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], b.0[i])))
+    }
+}
+
+// SAFETY: it uses the instructions of the build's baseline.
+unsafe impl Integers for PortableIntegers {
+    #[inline(always)]
+    fn load(row: &[i32; LANES]) -> Self {
+        Self(*row)
+    }
+    #[inline(always)]
+    fn store(self, row: &mut [i32; LANES]) {
+        *row = self.0;
+    }
+    #[inline(always)]
+    fn plus(self, b: Self) -> Self {
+        self.zip(b, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn times(self, b: Self) -> Self {
+        self.zip(b, i32::wrapping_mul)
+    }
+    #[inline(always)]
+    fn shifted(self, by: Self) -> Self {
+        self.zip(by, |x, by| x.wrapping_shr(by as u32))
+    }
+    #[inline(always)]
+    fn unfolded(self) -> Self {
+        Self(self.0.map(|x| (x as u32 >> 1) as i32 ^ -(x & 1)))
+    }
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|j| Self(std::array::from_fn(|i| rows[i].0[j])))
+    }
+}
+
 // SAFETY: it uses the instructions of the build's baseline.
 unsafe impl Lanes for Portable {
+    type Integers = PortableIntegers;
     #[inline(always)]
     fn splat(value: f32) -> Self {
         Self([value; LANES])
@@ -354,7 +416,7 @@ pub use avx2::Avx2;
 mod avx2 {
     //! AVX2, FMA and F16C. Every method is inlined into a function that is called only after detection.
 
-    use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
+    use super::{Add, Integers, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
@@ -392,8 +454,53 @@ mod avx2 {
         }
     }
 
+    #[derive(Clone, Copy)]
+    pub struct Avx2Integers(__m256i);
+
+    // SAFETY: only `Level::run` names it, in functions that have its instructions.
+    unsafe impl Integers for Avx2Integers {
+        #[inline(always)]
+        fn load(row: &[i32; LANES]) -> Self {
+            Self(avx2!(_mm256_loadu_si256(row.as_ptr().cast())))
+        }
+        #[inline(always)]
+        fn store(self, row: &mut [i32; LANES]) {
+            avx2!(_mm256_storeu_si256(row.as_mut_ptr().cast(), self.0));
+        }
+        #[inline(always)]
+        fn plus(self, b: Self) -> Self {
+            Self(avx2!(_mm256_add_epi32(self.0, b.0)))
+        }
+        #[inline(always)]
+        fn times(self, b: Self) -> Self {
+            Self(avx2!(_mm256_mullo_epi32(self.0, b.0)))
+        }
+        #[inline(always)]
+        fn shifted(self, by: Self) -> Self {
+            Self(avx2!(_mm256_srav_epi32(self.0, by.0)))
+        }
+        #[inline(always)]
+        fn unfolded(self) -> Self {
+            avx2!({
+                let sign = _mm256_and_si256(self.0, _mm256_set1_epi32(1));
+                let sign = _mm256_sub_epi32(_mm256_setzero_si256(), sign);
+                Self(_mm256_xor_si256(_mm256_srli_epi32::<1>(self.0), sign))
+            })
+        }
+        #[inline(always)]
+        fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+            // The bits only move, so their type does not matter.
+            let float = |i: usize| Avx2(avx2!(_mm256_castsi256_ps(rows[i].0)));
+            let rows = [float(0), float(1), float(2), float(3), float(4), float(5), float(6), float(7)];
+            let columns = Avx2::transpose(rows);
+            let whole = |i: usize| Self(avx2!(_mm256_castps_si256(columns[i].0)));
+            [whole(0), whole(1), whole(2), whole(3), whole(4), whole(5), whole(6), whole(7)]
+        }
+    }
+
     // SAFETY: only `Level::run` names it, in functions that have its instructions.
     unsafe impl Lanes for Avx2 {
+        type Integers = Avx2Integers;
         #[inline(always)]
         fn splat(value: f32) -> Self {
             Self(avx2!(_mm256_set1_ps(value)))

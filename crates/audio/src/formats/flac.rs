@@ -27,6 +27,7 @@ mod made;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod plain;
 mod predict;
+mod side_by_side;
 mod subframe;
 #[cfg(test)]
 mod tests;
@@ -42,7 +43,9 @@ use crate::{
     },
     index_file::Parser,
     read_at::{MAX_JUNK, RangeReader},
-    signatures, unsupported,
+    signatures,
+    simd::LANES,
+    unsupported,
 };
 #[cfg(any(test, fuzzing))]
 pub(crate) use compare::any_frame;
@@ -468,8 +471,21 @@ impl<'a> Flac<'a> {
         let mut decoder = FrameDecoder::new(cache);
         let mut work = 4 * self.work();
         let mut frame = self.seek(span.start);
+        // Frames to be decoded one by one before several are tried again.
+        let mut n_single = 0;
         loop {
-            let read = self.read_frame(&mut decoder, frame, &span, out)?;
+            let mut together = None;
+            if n_single == 0 && frame.first + u64::from(frame.block) > span.start {
+                (n_single, together) = self.read_together(&mut decoder, frame, &span, out)?;
+            }
+            n_single = n_single.saturating_sub(1);
+            let read = match together {
+                Some((last, next)) => {
+                    frame = last;
+                    Some(next)
+                }
+                None => self.read_frame(&mut decoder, frame, &span, out)?,
+            };
             let behind = frame.first + u64::from(frame.block);
             if read.is_some() && behind >= span.end {
                 return Ok(());
@@ -506,6 +522,52 @@ impl<'a> Flac<'a> {
         }
     }
 
+    /// Decodes the samples of `span` in several whole frames from `frame` on, side by side; returns the last
+    /// of them and the next frame, if it is the last in its bytes None in its place. If they have to be read
+    /// one by one, returns None, and how many: all of the span after frames that the decoder refuses, so
+    /// that few are decoded twice.
+    fn read_together(
+        &self,
+        decoder: &mut FrameDecoder,
+        frame: Frame,
+        span: &Range<u64>,
+        out: &mut Planes,
+    ) -> Result<(usize, Option<(Frame, Option<Frame>)>)> {
+        let stream = &self.shape.stream;
+        let most = FrameDecoder::most_together(stream, frame.block);
+        let (mut frames, mut bytes) = ([frame; LANES], [self.bytes; LANES]);
+        let (mut n, mut next) = (0, Some(frame));
+        while let Some(this) =
+            next.filter(|next| n < most && next.block == frame.block && next.first < span.end)
+        {
+            let Some((end, after)) = end_of(self.bytes, stream, this, self.frame_budget) else { break };
+            (frames[n], bytes[n]) = (this, &self.bytes[this.at..end]);
+            (n, next) = (n + 1, after);
+        }
+        let Some(&last) = frames[..n].last().filter(|_| FrameDecoder::are_worth_it(stream, n)) else {
+            return Ok((n, None));
+        };
+        let until = (span.end - last.first).min(u64::from(last.block)) as usize;
+        if !decoder.decode_together(&bytes[..n], stream, until)? || decoder.block() != frame.block as usize {
+            return Ok((usize::MAX, None));
+        }
+        for (i, &frame) in frames[..n].iter().enumerate() {
+            self.write(decoder, i, frame, span, out);
+        }
+        Ok((0, Some((last, next))))
+    }
+
+    /// Writes the samples of `span` in `frame`, which overlap, and which `decoder` has as its frame `i`.
+    fn write(&self, decoder: &FrameDecoder, i: usize, frame: Frame, span: &Range<u64>, out: &mut Planes) {
+        let from = span.start.max(frame.first);
+        let n = (span.end.min(frame.first + u64::from(frame.block)) - from) as usize;
+        let skipped = (from - frame.first) as usize;
+        let at = (from - span.start) as usize;
+        for c in 0..self.shape.stream.channels {
+            decoder.write(i, c, skipped..skipped + n, &mut out.channel_mut(c.into())[at..at + n]);
+        }
+    }
+
     /// Decodes the samples of `span` in `frame`; returns the next frame, if it is the last in its bytes None
     /// in its place, and None for a damaged frame.
     #[expect(clippy::option_option, reason = "damaged, last, or followed by another")]
@@ -525,19 +587,12 @@ impl<'a> Flac<'a> {
         };
         let behind = frame.first + u64::from(frame.block);
         if behind > span.start && frame.first < span.end {
-            let from = span.start.max(frame.first);
-            let n = (span.end.min(behind) - from) as usize;
-            let skipped = (from - frame.first) as usize;
-            let at = (from - span.start) as usize;
-            let decoded =
-                decoder.decode_until(&self.bytes[frame.at..end], &self.shape.stream, skipped + n)?;
+            let until = (span.end.min(behind) - frame.first) as usize;
+            let decoded = decoder.decode_until(&self.bytes[frame.at..end], &self.shape.stream, until)?;
             if decoded.is_none() || decoder.block() != frame.block as usize {
                 return Ok(None);
             }
-            for c in 0..self.shape.stream.channels {
-                let out = &mut out.channel_mut(c.into())[at..at + n];
-                decoder.write(c, skipped..skipped + n, out);
-            }
+            self.write(decoder, 0, frame, span, out);
         }
         Ok(Some(next))
     }

@@ -9,6 +9,9 @@
 //!
 //! Source: RFC 9639, sections 5 (integers), 9.2.7 (residuals), 9.2.7.1 (zigzag); the refill is own.
 
+/// The largest Rice parameter of which any code that is certain fits in 32 bits.
+pub(super) const MAX_FOLDED: u32 = 26;
+
 /// A position in the bits of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bits<'a> {
@@ -41,8 +44,9 @@ impl<'a> Bits<'a> {
     }
 
     /// Fewer than eight bytes at the end, and zeros.
+    // By value, as other cold paths: a reader whose address is passed on lies in memory.
     #[cold]
-    fn last(&self) -> [u8; 8] {
+    fn last(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
@@ -149,11 +153,83 @@ impl<'a> Bits<'a> {
         Some([self.rice(k)?, self.rice(k)?, self.rice(k)?, self.rice(k)?])
     }
 
+    /// One Rice code of parameter `k`, at most [`MAX_FOLDED`], still folded. None also for more than 32 bits.
+    pub(super) fn folded(&mut self, k: u32) -> Option<u32> {
+        let high = self.unary()?;
+        u32::try_from(high << k | self.unsigned(k)).ok().filter(|_| high >> 32 == 0)
+    }
+
+    /// A folded Rice code, if the certain bits hold it. Adds its length less `k + 1` to `zeros`.
+    #[inline(always)]
+    fn folded_code(&mut self, k: u32, zeros: &mut u32) -> u32 {
+        let n = self.word.leading_zeros();
+        *zeros += n;
+        let word = self.word.wrapping_shl(n);
+        self.word = word << (k + 1);
+        // As in `code`. The sum fits: `n` is at most 63 - `k`, else the code is not certain.
+        (n.wrapping_sub(1) << k).wrapping_add((word >> (63 - k)) as u32)
+    }
+
+    /// Four folded Rice codes of parameter `k`: with one refill at most 9, with two 20, with four
+    /// [`MAX_FOLDED`]. None as of [`Self::folded`].
+    #[inline(always)]
+    pub(super) fn folded_4<const REFILLS: u32>(&mut self, k: u32) -> Option<[u32; 4]> {
+        let before = *self;
+        let (mut bad, mut zeros) = (0, 0);
+        self.refill();
+        let a = self.folded_code(k, &mut zeros);
+        if REFILLS == 4 {
+            self.count(zeros + k + 1, &mut bad);
+            zeros = 0;
+            self.refill();
+        }
+        let b = self.folded_code(k, &mut zeros);
+        if REFILLS > 1 {
+            self.count(zeros + (k + 1) * (4 / REFILLS), &mut bad);
+            zeros = 0;
+            self.refill();
+        }
+        let c = self.folded_code(k, &mut zeros);
+        if REFILLS == 4 {
+            self.count(zeros + k + 1, &mut bad);
+            zeros = 0;
+            self.refill();
+        }
+        let d = self.folded_code(k, &mut zeros);
+        self.count(zeros + (k + 1) * (4 / REFILLS), &mut bad);
+        if bad < 0 {
+            let (after, values) = before.long_folded_4(k)?;
+            *self = after;
+            return Some(values);
+        }
+        Some([a, b, c, d])
+    }
+
+    /// Counts bits that were shifted out. `bad` becomes negative if they were not certain.
+    #[inline(always)]
+    fn count(&mut self, n: u32, bad: &mut i32) {
+        self.n = self.n.wrapping_sub(n);
+        *bad |= self.n as i32;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn long_folded_4(mut self, k: u32) -> Option<(Self, [u32; 4])> {
+        let values = [self.folded(k)?, self.folded(k)?, self.folded(k)?, self.folded(k)?];
+        Some((self, values))
+    }
+
     /// The number of bytes read, the last one whole; None if there are not as many.
     pub(super) fn end(&self) -> Option<usize> {
         let end = (8 * self.at - self.n as usize).div_ceil(8);
         (end <= self.bytes.len()).then_some(end)
     }
+}
+
+/// The folded number of a signed one.
+#[inline(always)]
+pub(super) fn folded(value: i32) -> i32 {
+    value << 1 ^ value >> 31
 }
 
 /// The signed number of a folded one: 0, -1, 1, -2, 2...

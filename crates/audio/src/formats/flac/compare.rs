@@ -38,10 +38,12 @@ pub(super) fn decoded(decoders: &mut [FrameDecoder], bytes: &[u8], stream: &Stre
         let plane = |c| {
             // bounded: a block is at most 65 536 samples.
             let mut out = vec![0.0; block];
-            decoder.write(c, 0..block, &mut out);
+            decoder.write(0, c, 0..block, &mut out);
             out
         };
-        Some((0..stream.channels).map(plane).collect::<Vec<_>>())
+        let planes = (0..stream.channels).map(plane).collect::<Vec<_>>();
+        together(decoder, &bytes[..len?.min(bytes.len())], stream, &planes);
+        Some(planes)
     });
     let mut by_level: Vec<_> = by_level.collect();
     let planes = by_level.pop().flatten();
@@ -54,6 +56,23 @@ pub(super) fn decoded(decoders: &mut [FrameDecoder], bytes: &[u8], stream: &Stre
         assert!(plain.eq(planes.iter().flatten().copied()), "the plain decoder differs");
     }
     Some(Decoded { planes, is_within })
+}
+
+/// Asserts that the same frame side by side with itself has the samples `planes`, if it is not refused.
+fn together(decoder: &mut FrameDecoder, bytes: &[u8], stream: &Stream, planes: &[Vec<f32>]) {
+    let block = planes.first().map_or(0, Vec::len);
+    let n = FrameDecoder::most_together(stream, block as u32).min(3);
+    if n < 2 || decoder.decode_together(&[bytes; 3][..n], stream, block).ok() != Some(true) {
+        return;
+    }
+    for i in 0..n {
+        for (c, plane) in (0..).zip(planes) {
+            // bounded: a block is at most 65 536 samples.
+            let mut out = vec![0.0; block];
+            decoder.write(i, c, 0..block, &mut out);
+            assert!(out == *plane, "frame {i} of {n} differs in channel {c}");
+        }
+    }
 }
 
 /// Decodes `bytes` as a frame, however damaged: width, channels, and block size in two bytes, then subframes.

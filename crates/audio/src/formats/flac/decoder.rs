@@ -13,6 +13,8 @@
 //! | 9.2.5 fixed, 9.2.6 linear prediction | `predict` |
 //! | 9.2.7 coded residual, Rice codes, escapes | `bits`, `subframe` |
 //!
+//! `side_by_side` decodes several frames at once, by the same sections.
+//!
 //! All of it is decoded here: 4 to 32 bits a sample, 33 bits of a difference channel, every block size and
 //! order. A frame is decoded only after its CRC-16 was checked, so the decoder meets bits that no encoder
 //! wrote only in crafted files. It refuses reserved codes, and predictors with a negative shift.
@@ -24,6 +26,7 @@ use std::ops::Range;
 use super::{
     FramePools,
     bits::Bits,
+    side_by_side::SideBySide,
     subframe::{BEFORE, subframe},
 };
 use crate::{
@@ -31,19 +34,24 @@ use crate::{
     decoder_cache::{DecoderCache, PooledVec},
     fallible_alloc,
     formats::flac::frame::{Channels, Header, Stream},
-    simd::{Lanes, Level, Work},
+    simd::{LANES, Lanes, Level, Work},
 };
+
+/// The most bits of a sample, and the most samples of a block, of frames side by side: others would be
+/// refused, or their planes would exceed the cache.
+const MOST_TOGETHER: (u8, u32) = (16, 8192);
 
 /// Decodes frames, one after the other, in memory that the worker keeps.
 #[derive(Debug)]
 pub(super) struct FrameDecoder {
     level: Level,
-    /// The channels of the last frame, each after [`BEFORE`] other values.
+    /// The channels of the last frames, each after [`BEFORE`] other values.
     samples: PooledVec<i32>,
     /// The difference channel of 33 bits.
     wide: PooledVec<i64>,
     block: usize,
-    channels: Channels,
+    /// The coding of each of the last frames.
+    channels: [Channels; LANES],
     /// The bits that a sample is shorter than 32.
     unused_bits: u32,
 }
@@ -58,7 +66,7 @@ impl FrameDecoder {
     pub(super) fn at(level: Level, cache: &mut DecoderCache) -> Self {
         let pools = cache.pools::<FramePools>();
         let (samples, wide) = (pools.samples.take(), pools.wide.take());
-        Self { level, samples, wide, block: 0, channels: Channels::Independent(1), unused_bits: 0 }
+        Self { level, samples, wide, block: 0, channels: [Channels::Independent(1); LANES], unused_bits: 0 }
     }
 
     /// Decodes the frame at the start of `bytes`, and returns the number of its bytes. The CRC-16 is counted,
@@ -93,7 +101,7 @@ impl FrameDecoder {
         if is_wide && self.wide.len() < stride {
             fallible_alloc::resize(&mut self.wide, stride, 0)?;
         }
-        (self.block, self.channels) = (header.block as usize, header.channels);
+        (self.block, self.channels[0]) = (header.block as usize, header.channels);
         self.unused_bits = 32 - u32::from(stream.bits);
         let samples = &mut self.samples[..total];
         let end = if is_wide {
@@ -104,9 +112,52 @@ impl FrameDecoder {
         };
         if is_wide {
             // The differences are resolved.
-            self.channels = Channels::Independent(2);
+            self.channels[0] = Channels::Independent(2);
         }
         Ok(end.map(|end| end + 2))
+    }
+
+    /// The most frames of `block` samples that [`Self::decode_together`] takes; 0 if it takes none.
+    pub(super) fn most_together(stream: &Stream, block: u32) -> usize {
+        let most = LANES / usize::from(stream.channels.max(1));
+        if stream.bits > MOST_TOGETHER.0 || block > MOST_TOGETHER.1 || most < 2 { 0 } else { most }
+    }
+
+    /// Whether so many frames are faster together than one by one.
+    pub(super) fn are_worth_it(stream: &Stream, n_frames: usize) -> bool {
+        n_frames >= 2 && n_frames * usize::from(stream.channels) >= 3
+    }
+
+    /// Decodes whole frames of one length side by side, at most [`Self::most_together`]. The samples of the
+    /// last one from `until` on may be missing. False if one of them has to be decoded by
+    /// [`Self::decode`], which may find it damaged.
+    ///
+    /// # Errors
+    /// As [`FrameDecoder::decode`].
+    pub(super) fn decode_together(
+        &mut self,
+        frames: &[&[u8]],
+        stream: &Stream,
+        until: usize,
+    ) -> Result<bool> {
+        let Some(header) = frames.first().and_then(|bytes| Header::parse(bytes)) else { return Ok(false) };
+        if frames.len() > Self::most_together(stream, header.block) {
+            return Ok(false);
+        }
+        let mut parsed = [(frames[0], header); LANES];
+        for (i, (to, &bytes)) in parsed.iter_mut().zip(frames).enumerate() {
+            match Header::parse(bytes).filter(|next| next.agrees(stream) && next.block == header.block) {
+                Some(header) => (*to, self.channels[i]) = ((bytes, header), header.channels),
+                None => return Ok(false),
+            }
+        }
+        let total = (BEFORE + header.block as usize) * frames.len() * usize::from(stream.channels);
+        if self.samples.len() < total {
+            fallible_alloc::resize(&mut self.samples, total, 0)?;
+        }
+        (self.block, self.unused_bits) = (header.block as usize, 32 - u32::from(stream.bits));
+        let (frames, samples) = (&parsed[..frames.len()], &mut self.samples[..total]);
+        Ok(self.level.run(SideBySide { frames, samples, bits: stream.bits.into(), until }).is_some())
     }
 
     /// The samples of a channel of the last frame.
@@ -114,15 +165,16 @@ impl FrameDecoder {
         self.block
     }
 
-    /// Writes the samples `range` of `channel` to `out`, which is as long.
-    pub(super) fn write(&self, channel: u8, range: Range<usize>, out: &mut [f32]) {
+    /// Writes the samples `range` of `channel` of the last frame number `i` to `out`, which is as long.
+    pub(super) fn write(&self, i: usize, channel: u8, range: Range<usize>, out: &mut [f32]) {
+        let channels = self.channels[i];
         let plane = |c: u8| {
-            let begin = usize::from(c) * (BEFORE + self.block) + BEFORE;
+            let begin = (i * usize::from(channels.count()) + usize::from(c)) * (BEFORE + self.block) + BEFORE;
             &self.samples[begin + range.start..begin + range.end]
         };
         let (level, unused_bits) = (self.level, self.unused_bits);
-        let (a, b) = (plane(0), if self.channels.count() > 1 { plane(1) } else { plane(0) });
-        match (self.channels, channel) {
+        let (a, b) = (plane(0), if channels.count() > 1 { plane(1) } else { plane(0) });
+        match (channels, channel) {
             (Channels::LeftSide, 1) => {
                 level.run(Floats { a, b, unused_bits, out, join: |a: i32, b| a.wrapping_sub(b) });
             }

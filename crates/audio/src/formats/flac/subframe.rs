@@ -15,7 +15,7 @@ use crate::simd::Lanes;
 pub(super) const BEFORE: usize = 32;
 
 /// The fixed predictors by order: RFC 9639, section 9.2.5.
-const FIXED: [&[i32]; 5] = [&[], &[1], &[2, -1], &[3, -3, 1], &[4, -6, 4, -1]];
+pub(super) const FIXED: [&[i32]; 5] = [&[], &[1], &[2, -1], &[3, -3, 1], &[4, -6, 4, -1]];
 
 /// A sample with the sums that bound predictors need.
 pub(super) trait Stored: Sample {
@@ -31,6 +31,72 @@ impl Stored for i64 {
     type Short = i64;
 }
 
+/// What a subframe begins with: its kind, the width of its samples less the wasted bits, and these.
+pub(super) struct Head {
+    pub(super) kind: usize,
+    pub(super) width: u32,
+    pub(super) wasted: u32,
+}
+
+impl Head {
+    #[inline(always)]
+    pub(super) fn parse(bits: &mut Bits<'_>, width: u32) -> Option<Self> {
+        if bits.unsigned(1) != 0 {
+            return None;
+        }
+        let kind = bits.unsigned(6) as usize;
+        let wasted = if bits.unsigned(1) == 1 { bits.unary()?.checked_add(1)? } else { 0 };
+        // All bits may be wasted, as far as symphonia is concerned.
+        let width = u64::from(width).checked_sub(wasted)? as u32;
+        Some(Self { kind, width, wasted: wasted as u32 })
+    }
+}
+
+/// Reads the coefficients and the shift of a linear predictor.
+#[inline(always)]
+pub(super) fn linear(bits: &mut Bits<'_>, order: usize) -> Option<([i32; 32], u32)> {
+    let precision = bits.unsigned(4) as u32 + 1;
+    // Section 9.2.6: four set bits are no precision, and a shift must not be negative.
+    let shift = u32::try_from(bits.signed(5)).ok().filter(|_| precision < 16)?;
+    let mut coefficients = [0; 32];
+    for coefficient in &mut coefficients[..order] {
+        *coefficient = bits.signed(precision) as i32;
+    }
+    Some((coefficients, shift))
+}
+
+/// Whether predictions from samples of `width` bits fit in 32 bits.
+#[inline(always)]
+pub(super) fn is_short(coefficients: &[i32], width: u32) -> bool {
+    let total: u64 = coefficients.iter().map(|c| u64::from(c.unsigned_abs())).sum();
+    // Samples are at most 2^(width - 1).
+    total << width >> 1 <= i32::MAX as u64
+}
+
+/// The partitions of a residual.
+pub(super) struct Partitions {
+    /// The bits of a Rice parameter.
+    pub(super) parameter_bits: u32,
+    pub(super) n: usize,
+    /// Residuals in each; the first one has as many fewer as the order of the predictor.
+    pub(super) len: usize,
+}
+
+impl Partitions {
+    /// The partitions of the residual of a block of `n_samples`.
+    #[inline(always)]
+    pub(super) fn parse(bits: &mut Bits<'_>, n_samples: usize, order: usize) -> Option<Self> {
+        let parameter_bits = match bits.unsigned(2) {
+            0 => 4,
+            1 => 5,
+            _ => return None,
+        };
+        let n = 1usize << bits.unsigned(4);
+        let len = n_samples / n;
+        (n_samples.is_multiple_of(n) && len >= order).then_some(Self { parameter_bits, n, len })
+    }
+}
+
 /// Decodes a subframe of samples of `width` bits, at most 33, into `samples` after the first [`BEFORE`] ones.
 ///
 /// Stops after `until` samples, if this is the last subframe of which more are needed. None if the bits are
@@ -42,14 +108,7 @@ pub(super) fn subframe<V: Lanes, T: Stored>(
     samples: &mut [T],
     until: usize,
 ) -> Option<()> {
-    if bits.unsigned(1) != 0 {
-        return None;
-    }
-    let kind = bits.unsigned(6) as usize;
-    let wasted = if bits.unsigned(1) == 1 { bits.unary()?.checked_add(1)? } else { 0 };
-    // All bits may be wasted, as far as symphonia is concerned.
-    let width = u64::from(width).checked_sub(wasted)? as u32;
-    let wasted = wasted as u32;
+    let Head { kind, width, wasted } = Head::parse(bits, width)?;
     // Section 9.2.1: 8 to 12 are the fixed predictors of order 0 to 4, 32 to 63 linear ones of order 1 to 32.
     match kind {
         0 => samples[BEFORE..].fill(T::cut(bits.signed(width))),
@@ -61,13 +120,7 @@ pub(super) fn subframe<V: Lanes, T: Stored>(
         32.. => {
             let order = kind - 31;
             verbatim(bits, width, samples.get_mut(BEFORE..BEFORE + order)?);
-            let precision = bits.unsigned(4) as u32 + 1;
-            // Section 9.2.6: four set bits are no precision, and a shift must not be negative.
-            let shift = u32::try_from(bits.signed(5)).ok().filter(|_| precision < 16)?;
-            let mut coefficients = [0; 32];
-            for coefficient in &mut coefficients[..order] {
-                *coefficient = bits.signed(precision) as i32;
-            }
+            let (coefficients, shift) = linear(bits, order)?;
             predicted::<V, T>(bits, width, samples, &coefficients[..order], shift, until)?;
         }
         _ => return None,
@@ -80,7 +133,7 @@ pub(super) fn subframe<V: Lanes, T: Stored>(
 
 /// Reads samples that are stored verbatim.
 #[inline(always)]
-fn verbatim<T: Sample>(bits: &mut Bits<'_>, width: u32, samples: &mut [T]) {
+pub(super) fn verbatim<T: Sample>(bits: &mut Bits<'_>, width: u32, samples: &mut [T]) {
     for x in samples {
         *x = T::cut(bits.signed(width));
     }
@@ -96,9 +149,7 @@ fn predicted<V: Lanes, T: Stored>(
     shift: u32,
     until: usize,
 ) -> Option<()> {
-    let total: u64 = coefficients.iter().map(|c| u64::from(c.unsigned_abs())).sum();
-    // Samples are at most 2^(width - 1).
-    let is_short = total << width >> 1 <= i32::MAX as u64;
+    let is_short = is_short(coefficients, width);
     let order = coefficients.len();
     macro_rules! run {
         ($n:literal) => {
@@ -133,17 +184,7 @@ fn restored<V: Lanes, T: Sample, A: Sum<T>, const N: usize>(
     until: usize,
 ) -> Option<()> {
     let n = samples.len() - BEFORE;
-    let parameter_bits = match bits.unsigned(2) {
-        0 => 4,
-        1 => 5,
-        _ => return None,
-    };
-    let n_partitions = 1usize << bits.unsigned(4);
-    let len = n / n_partitions;
-    // The first partition has `order` residuals fewer than the others.
-    if !n.is_multiple_of(n_partitions) || len < order {
-        return None;
-    }
+    let Partitions { parameter_bits, n: n_partitions, len } = Partitions::parse(bits, n, order)?;
     let mut i = BEFORE + order;
     // A copy, which stays in registers.
     let mut here = *bits;

@@ -16,7 +16,10 @@ use super::{
     compare::{any_frame, decoded, decoders},
     *,
 };
-use crate::formats::flac::{frame::crc8, plain};
+use crate::{
+    formats::flac::{frame::crc8, plain},
+    simd::Level,
+};
 
 /// Asserts that both decoders decode every frame of `bytes` to the same samples.
 fn assert_equals_plain(bytes: &[u8]) {
@@ -265,6 +268,47 @@ fn every_frame_equals_symphonias_at_every_level() {
         }
     }
     assert!(n_frames > 500, "{n_frames} frames");
+}
+
+#[test]
+fn unlike_frames_side_by_side_equal_single_ones() {
+    let mut n_decoded = 0;
+    for (path, bytes) in files() {
+        let Ok(flac) = Flac::open(&mut DecoderCache::default(), &bytes) else { continue };
+        let (stream, block) = (&flac.shape.stream, flac.first.block);
+        let most = FrameDecoder::most_together(stream, block);
+        let (mut frames, mut frame) = (Vec::new(), Some(flac.first));
+        while let Some(this) = frame.filter(|this| frames.len() < 40 && this.block == block) {
+            let Some((end, next)) = flac.step(this) else { break };
+            frames.push(&bytes[this.at..end]);
+            frame = next;
+        }
+        for (n, level) in (2..=most).zip(Level::available().into_iter().cycle()) {
+            let mut decoder = FrameDecoder::at(level, &mut DecoderCache::default());
+            for frames in frames.chunks_exact(n) {
+                // A last frame of which the end is not needed.
+                let until = block as usize - block as usize / 3;
+                if !decoder.decode_together(frames, stream, until).unwrap() {
+                    continue;
+                }
+                n_decoded += 1;
+                let samples = |decoder: &FrameDecoder, i, c, n| {
+                    let mut out = vec![0.0; n];
+                    decoder.write(i, c, 0..n, &mut out);
+                    out
+                };
+                let mut single = FrameDecoder::at(Level::Portable, &mut DecoderCache::default());
+                for (i, frame) in frames.iter().enumerate() {
+                    assert_eq!(single.decode(frame, stream).unwrap(), Some(frame.len()));
+                    for c in 0..stream.channels {
+                        let (found, want) = (samples(&decoder, i, c, until), samples(&single, 0, c, until));
+                        assert!(found == want, "{path:?}, frame {i} of {n}, channel {c}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_decoded > 300, "{n_decoded} decoded");
 }
 
 /// Numbers for tests, by a linear congruence.
