@@ -11,7 +11,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use arrow_schema::{DataType, Field, Schema};
@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::{
     Error, ErrorKind, Result, fields,
     lists::{ListColumn, ListItem, ListRate},
+    nested::NestedColumn,
 };
 
 /// The kind of a source's records, and their column.
@@ -29,10 +30,28 @@ pub enum Payload {
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.
     Text(String),
+    /// Conversations: their columns.
+    Chat(ChatColumns),
     /// Lists of token ids: the column's name, and the columns of their labels and weights.
     Ids(String, IdFields),
     /// Nothing: only other columns are read.
     Nothing,
+}
+
+/// The columns of conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatColumns {
+    /// Lists of structs, or texts of JSON.
+    pub messages: String,
+    /// The tools of each conversation.
+    pub tools: Option<String>,
+}
+
+impl ChatColumns {
+    /// The columns with these names.
+    pub(crate) fn new(messages: &str, tools: &Option<String>) -> Self {
+        Self { messages: messages.to_owned(), tools: tools.clone() }
+    }
 }
 
 /// The columns of lists of numbers beside lists of token ids.
@@ -346,6 +365,9 @@ pub(crate) struct ArrayColumns {
     pub bytes: Option<usize>,
     /// The recordings, if the column has them as lists; then `bytes` is `None`.
     pub lists: Option<ListColumn>,
+    /// Conversations, if the column has them as lists; then `bytes` is `None`.
+    pub messages: Option<NestedColumn>,
+    pub tools: Option<NestedColumn>,
     pub path: Option<usize>,
     pub label: Option<usize>,
     pub class_names: Option<Arc<Vec<String>>>,
@@ -378,6 +400,7 @@ impl ArrayColumns {
         match payload {
             Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
             Payload::Text(column) => columns.choose_text(schema, column)?,
+            Payload::Chat(chat) => columns.choose_chat(schema, chat, cache)?,
             Payload::Ids(column, IdFields { labels, weights }) => {
                 let fields = [
                     (Some(column), "integers, the ids of tokens"),
@@ -481,7 +504,7 @@ impl ArrayColumns {
         }
     }
 
-    fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
+    pub(crate) fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
         let at = schema.index_of(column).map_err(|_| {
             let message = format!(
                 "there is no column {column:?}; {}; name the column with text_column=",
@@ -666,12 +689,12 @@ impl ArrayColumns {
         Ok(())
     }
 
-    fn want(&mut self, path: Vec<usize>, layout: ValueLayout) -> usize {
+    pub(crate) fn want(&mut self, path: Vec<usize>, layout: ValueLayout) -> usize {
         self.want_nested(path, layout, true)
     }
 
     /// The index of the array at `path`, which is added unless it is requested already.
-    fn want_nested(&mut self, path: Vec<usize>, layout: ValueLayout, has_rows: bool) -> usize {
+    pub(crate) fn want_nested(&mut self, path: Vec<usize>, layout: ValueLayout, has_rows: bool) -> usize {
         if let Some(known) = self.arrays.iter().position(|known| known.path == path && known.layout == layout)
         {
             return known;
@@ -712,7 +735,7 @@ fn no_rate(schema: &Schema, field: &Field) -> Error {
 }
 
 /// The place of a column by its name, and its field.
-fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
+pub(crate) fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
     if let Ok(at) = schema.index_of(name) {
         return Some((vec![at], schema.field(at)));
     }
@@ -729,7 +752,7 @@ fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
 }
 
 /// How a column holds items; for lists the field of the items, and the layout of the lists.
-fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, ValueLayout)>) {
+pub(crate) fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, ValueLayout)>) {
     match field.data_type() {
         DataType::List(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 4 }))),
         DataType::LargeList(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 8 }))),
@@ -783,7 +806,7 @@ pub fn type_name(field: &Field) -> String {
 }
 
 /// The type of the items in a column of this type; `None` for nested and other unsupported ones.
-fn item_of(data_type: &DataType) -> Option<Item> {
+pub(crate) fn item_of(data_type: &DataType) -> Option<Item> {
     use fields::DataType as Found;
     Some(match data_type {
         DataType::Null => Item::Null,
@@ -806,7 +829,7 @@ fn item_of(data_type: &DataType) -> Option<Item> {
 }
 
 /// The name of a type, shortened.
-fn shortened(data_type: &DataType) -> String {
+pub(crate) fn shortened(data_type: &DataType) -> String {
     let mut text = data_type.to_string();
     if let Some((at, _)) = text.char_indices().nth(200) {
         text.truncate(at);
@@ -853,7 +876,7 @@ fn holds_bytes(data_type: &DataType) -> bool {
 }
 
 /// The layout of a field; None for nested and other unsupported types.
-fn layout_of(field: &Field) -> Option<ValueLayout> {
+pub(crate) fn layout_of(field: &Field) -> Option<ValueLayout> {
     match field.data_type() {
         DataType::Dictionary(index, values) => {
             let ValueLayout::Int { width, signed } = plain_layout(index)? else { return None };
@@ -908,7 +931,7 @@ fn only(found: &[usize]) -> Result<usize, usize> {
 }
 
 /// Lists the columns with their types, for a message.
-fn listed(schema: &Schema) -> String {
+pub(crate) fn listed(schema: &Schema) -> String {
     const SHOWN: usize = 30;
     let fields = schema.fields();
     let mut columns: Vec<_> =
@@ -992,9 +1015,15 @@ impl FeatureTypes {
 pub(crate) struct FeatureCache {
     parsed: Mutex<Option<(String, Arc<FeatureTypes>)>>,
     listed: Mutex<Arc<[SchemaColumn]>>,
+    told: OnceLock<()>,
 }
 
 impl FeatureCache {
+    /// Calls `tell` for the first shard that has something to tell.
+    pub(crate) fn once(&self, tell: impl FnOnce()) {
+        self.told.get_or_init(tell);
+    }
+
     /// The columns of a schema; `audio` is the number of that of the recordings.
     fn listed(&self, schema: &Schema, features: &FeatureTypes, audio: Option<usize>) -> Arc<[SchemaColumn]> {
         let mut found = Vec::new();

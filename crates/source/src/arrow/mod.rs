@@ -21,6 +21,7 @@ mod array;
 mod buffer;
 mod dictionaries;
 mod index;
+mod json;
 mod listed;
 mod message;
 mod other;
@@ -41,7 +42,7 @@ pub use reader::ArrowReader;
 use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ArrayColumns, ColumnChoice, Described, FeatureCache},
+    columns::{ArrayColumns, ChatColumns, ColumnChoice, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,
@@ -69,6 +70,8 @@ pub struct ArrowOptions {
     pub audio_column: Option<String>,
     /// A column of documents, which are read instead of recordings.
     pub text_column: Option<String>,
+    /// The columns of conversations, which are read instead of recordings.
+    pub chat: Option<ChatColumns>,
     /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
     pub label_column: ColumnChoice,
     /// How many threads read headers.
@@ -96,6 +99,7 @@ impl Default for ArrowOptions {
         Self {
             audio_column: None,
             text_column: None,
+            chat: None,
             label_column: ColumnChoice::Usual,
             threads: 8,
             mmap: false,
@@ -115,6 +119,11 @@ impl ArrowOptions {
     pub fn text(column: impl Into<String>) -> Self {
         let text_column = Some(column.into());
         Self { text_column, label_column: ColumnChoice::Nothing, ..Self::default() }
+    }
+
+    /// Conversations, without labels.
+    pub fn chat(columns: ChatColumns) -> Self {
+        Self { chat: Some(columns), label_column: ColumnChoice::Nothing, ..Self::default() }
     }
 
     /// Storage of local files, mapped or read.
@@ -210,7 +219,7 @@ impl ArrowSource {
             traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.text_column.is_some(),
+            is_text: options.text_column.is_some() || options.chat.is_some(),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,

@@ -18,17 +18,18 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    ArrowSource, array::Array, buffer::ValueBytes, listed::ListArrays, other::OtherArrays, shard::OpenShard,
-    spans::Span,
+    ArrowSource, array::Array, buffer::ValueBytes, json::JsonArrays, listed::ListArrays, other::OtherArrays,
+    shard::OpenShard, spans::Span,
 };
 use crate::{
     Error, ErrorKind, Excerpt, HEAD_BYTES, RawRecord, Result,
     block::BlockPool,
-    columns::{ExtraColumn, ValueLayout},
+    columns::{self, ExtraColumn, ValueLayout},
     contract::{NO_LABEL, SMALL_READ, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::{MemoryPermits, covered},
+    nested::{NestedColumn, most_json},
     path_policy,
     storage::{StoredFile, past_the_end},
 };
@@ -74,6 +75,8 @@ struct OpenBatch {
     audio_struct: Option<Array>,
     bytes: Option<Array>,
     lists: Option<ListArrays>,
+    messages: Option<JsonArrays>,
+    tools: Option<JsonArrays>,
     path: Option<Array>,
     label: Option<Array>,
     others: Vec<OtherArrays>,
@@ -272,6 +275,12 @@ impl ArrowReader {
             values.push(ExtraColumn::path(self.first_path(shard, row))?);
         }
         self.push_others(shard, local, &mut values)?;
+        if let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first())
+            && let Some(tools) = &mut batch.tools
+        {
+            let text = tools.text(open, row, most_json(max_record_bytes))?;
+            values.push(text.map_or(Ok(Value::Null), |text| columns::text(&text))?);
+        }
         Ok(RawRecord::new(bytes, values))
     }
 
@@ -476,6 +485,9 @@ impl ArrowReader {
                 Array::new(&wanted.layout, spans, batch.codec, Some(at))
             })
         };
+        let json = |column: &Option<NestedColumn>| {
+            column.as_ref().map(|column| JsonArrays::new(column, columns, batch, at))
+        };
         let open = OpenBatch {
             shard,
             first_row: batch.first_row,
@@ -483,6 +495,8 @@ impl ArrowReader {
             audio_struct: array(columns.audio_struct),
             bytes: array(columns.bytes),
             lists: ListArrays::new(columns, batch, at),
+            messages: json(&columns.messages),
+            tools: json(&columns.tools),
             path: array(columns.path),
             label: array(columns.label),
             others: columns.others.iter().map(|other| OtherArrays::new(other, columns, batch, at)).collect(),
@@ -567,6 +581,8 @@ impl OpenBatch {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let others = self.others.iter().flat_map(OtherArrays::arrays);
         let others = others.chain(self.lists.iter().flat_map(ListArrays::arrays));
+        let others =
+            others.chain([&self.messages, &self.tools].into_iter().flatten().flat_map(JsonArrays::arrays));
         arrays.into_iter().flatten().chain(others).any(Array::is_for_one_row)
     }
 
@@ -592,6 +608,10 @@ impl OpenBatch {
     fn part(&mut self, shard: &OpenShard, row: u64) -> Result<Option<ValueBytes>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
+        }
+        if let Some(messages) = &mut self.messages {
+            let text = messages.text(shard, row, most_json(shard.max_record_bytes()))?;
+            return Ok(text.map(|text| ValueBytes::Memory(text.into())));
         }
         match (&mut self.lists, &mut self.bytes) {
             (Some(lists), _) => lists.part(shard, row),
