@@ -414,7 +414,7 @@ impl ArrayColumns {
                     let is_list = matches!(ids.column_type.nesting, Nesting::List | Nesting::Fixed(_));
                     let is_right = match &columns.arrays[ids.items].layout {
                         ValueLayout::Int { .. } | ValueLayout::Null => true,
-                        ValueLayout::Float { width } => content.starts_with("numbers") && *width > 2,
+                        ValueLayout::Float { .. } => content.starts_with("numbers"),
                         _ => false,
                     };
                     if !is_list || !is_right {

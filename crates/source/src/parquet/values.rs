@@ -322,6 +322,7 @@ impl NumberColumn {
             Int32 => IdType::I32,
             UInt64 => IdType::U64,
             Int64 => IdType::I64,
+            Float16 => IdType::F16,
             Float32 => IdType::F32,
             Float64 => IdType::F64,
             _ => return None,
