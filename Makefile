@@ -116,6 +116,8 @@ test-torch:
 	$(OFFLINE) $(BIN)/python examples/train_ctc.py
 	$(OFFLINE) $(BIN)/python examples/train_enhancement.py
 	$(OFFLINE) $(BIN)/python examples/train_sed.py
+	$(OFFLINE) $(BIN)/python examples/train_gpt.py
+	$(OFFLINE) $(BIN)/python examples/sft.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
 # Each file of tests in one of the processes.

@@ -87,10 +87,10 @@ class Ids(_TextPart):
 class Chat(_TextPart):
     """Conversations, one in each row, made to texts by a chat template; only answers are trained on.
 
-    `path`: a file, a folder, a pattern or a list of these, of one format: JSON lines (`.jsonl`, also `.gz` or `.zst`)
-    with the messages in the field `column`, as a list of objects with `role` and `content` or as a text of JSON; or
-    Parquet or Arrow with a column of such texts. `tools`: the column of the tools that a conversation may use, a list
-    or a text of JSON.
+    `path`: a file, a folder, a pattern or a list of these, of one format: Parquet, Arrow (as `save_to_disk` writes it)
+    or JSON lines (`.jsonl`, also `.gz` or `.zst`). `column` has the messages: lists of structs (in JSON lines objects)
+    with `role` and `content`, or texts of JSON. Fields of structs that are null, but for `content`, are left out, since
+    tables have all fields of all rows. `tools`: the column of the tools that a conversation may use, in the same forms.
 
     `template`: `"tokenizer"` for that of the tokenizer (`chat_template.jinja` or `tokenizer_config.json` in its
     folder, or the `chat_template` of an object of transformers); `"chatml"`, `"llama3"`, `"gemma"` or `"mistral"`; or

@@ -127,8 +127,11 @@ impl TokenLoader {
             });
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
             pack.mix = config.mix(source.starts()).map_err(raise)?;
-            plan.groups =
-                plan.groups.map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards())));
+            let names = config.parquet_files.names.clone().unwrap_or_default();
+            let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+            plan.groups = plan
+                .groups
+                .map(|groups| Arc::new((*groups).clone().of_sources(source.first_shards(), names)));
             if config.pad_id.is_none() {
                 pack.pad = eos.unwrap_or(bos);
             }

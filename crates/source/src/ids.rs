@@ -4,6 +4,8 @@
 //! The bytes of a row with labels or weights are its ids, its labels and its weights, one after the other;
 //! the record's values say the type and the bytes of each.
 
+use half::f16;
+
 use crate::{
     Error, ErrorKind, RawRecord, Result, fallible_alloc,
     fields::{Row, Value},
@@ -22,13 +24,14 @@ pub(crate) enum IdType {
     I64,
     F32,
     F64,
+    F16,
 }
 
 /// The largest id.
 const MOST: u64 = i32::MAX as u64;
 
 impl IdType {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::U8,
         Self::I8,
         Self::U16,
@@ -39,13 +42,14 @@ impl IdType {
         Self::I64,
         Self::F32,
         Self::F64,
+        Self::F16,
     ];
 
     /// Bytes of a number.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
+            Self::U16 | Self::I16 | Self::F16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
@@ -119,6 +123,7 @@ impl IdType {
             Self::I32 => Number::Int((low as i32).into()),
             Self::F32 => Number::Float(f32::from_bits(low as u32).into()),
             Self::F64 => Number::Float(f64::from_bits(low)),
+            Self::F16 => Number::Float(f16::from_bits(low as u16).to_f64()),
             Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::I64 => Number::Int(low as i64),
         }
     }
@@ -146,7 +151,9 @@ pub(crate) fn append(bytes: &[u8], values: &Row, ids: &mut Vec<u32>) -> Result<(
         IdType::U32 => extend(bytes, ids, |id| u64::from(u32::from_le_bytes(id)))?,
         IdType::I32 => extend(bytes, ids, |id| i64::from(i32::from_le_bytes(id)) as u64)?,
         IdType::U64 | IdType::I64 => extend(bytes, ids, u64::from_le_bytes)?,
-        IdType::F32 | IdType::F64 => return Err(Error::new(ErrorKind::Corrupt, "the row has no ids")),
+        IdType::F16 | IdType::F32 | IdType::F64 => {
+            return Err(Error::new(ErrorKind::Corrupt, "the row has no ids"));
+        }
     }
     Ok(())
 }

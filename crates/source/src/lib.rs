@@ -20,6 +20,7 @@
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
+//! | `chat_columns`, `nested` | conversations as lists of structs, and how these become JSON |
 //! | `lists` | recordings as lists of bytes or of samples |
 //! | `ids` | token ids in the bytes of a row |
 //! | `cells` | values of decoded Arrow arrays, one by one |
@@ -46,6 +47,7 @@ extern crate self as forebay_source;
 pub mod arrow;
 mod block;
 mod cells;
+mod chat_columns;
 pub mod columns;
 pub mod compression;
 mod contents;
@@ -59,6 +61,7 @@ mod lists;
 mod open_recording;
 mod mapped;
 mod memory_permits;
+mod nested;
 mod order_of_rows;
 pub mod parquet;
 mod path_or_url;
@@ -95,7 +98,9 @@ use forebay_base::{
 use forebay_engine::{contract, fields, order};
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::{ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, Payload, SchemaColumn};
+pub use columns::{
+    ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, Payload, SchemaColumn,
+};
 pub use contents::{ClassNames, Contents};
 pub use documents::{
     ChatForm, DocumentForm, DocumentReader, DocumentSource, DocumentSources, DocumentsReader, TextContent,

@@ -15,62 +15,18 @@ import chats
 import forebay
 from digests import digest
 from forebay.text import Chat
+from packed_chats import BOS, PARAMETERS, loaded, rows_of, write
 from paths import DATA
 
 COUNT = 14
 """Conversations of the golden file, of templates with marked answers."""
 
-PARAMETERS: dict[str, Any] = {
-    "batch_size": 1,
-    "seq_len": 1023,
-    "buffer_size": 1,
-    "tokenizer_batch_size": 1,
-    "n_workers": 2,
-    "infinite": False,
-    "fit": "pad",
-    "extras": ["documents", "cu_seqlens"],
-    "val": [],
-}
-BOS, IM_END = 0, 1001
+IM_END = 1001
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chats.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-def write(path: Path, conversations: list[Any], tools: list[Any] | None = None) -> Path:
-    rows = [{"id": at, "messages": one, "tools": tools and tools[at]} for at, one in enumerate(conversations)]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path
-
-
-def rows_of(found: forebay.TokenLoader) -> dict[int, tuple[list[int], list[bool]]]:
-    """The tokens of each row, and whether each is trained on; of the first it is unknown.
-
-    Rows whose last token is only a target are left out, since padding may look the same.
-    """
-    made = {}
-    for batch in found:
-        starts = batch["cu_seqlens"].tolist()
-        inputs, targets = batch["inputs"].reshape(-1).tolist(), batch["targets"].reshape(-1).tolist()
-        for row, column, _, _, in_shard, start in batch["documents"].tolist():
-            begin = row * PARAMETERS["seq_len"] + column
-            end = next(at for at in starts if at > begin)
-            assert start == 1
-            if end == len(inputs):
-                continue
-            trained = [False, *(target != -100 for target in targets[begin : end - 1])]
-            assert all(t in (i, -100) for i, t in zip(inputs[begin + 1 : end], targets[begin : end - 1], strict=True))
-            made[in_shard] = (inputs[begin:end], trained)
-    return made
-
-
-def loaded(source: Chat, tokenizer: Any, **parameters: Any) -> dict[int, tuple[list[int], list[bool]]]:
-    with forebay.TokenLoader(source, tokenizer, **PARAMETERS | {"bos_id": BOS} | parameters) as found:
-        made = rows_of(found)
-        assert found.errors() == []
-    return made
 
 
 def framed(ids: list[int], mask: Any) -> tuple[list[int], list[bool]]:
@@ -243,6 +199,32 @@ def test_bad_rows(tmp_path: Path, tokenizer: Path) -> None:
         assert part in errors[at][1], (at, errors[at])
 
 
+def test_a_field_of_tools_that_is_not_there(tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture) -> None:
+    conversations = [chats.conversation(at) for at in range(4)]
+    path = write(tmp_path / "a.jsonl", conversations, [None, None, None, chats.TOOLS])
+    for tools, told in [("tools", 0), ("tool", 1), (None, 0)]:
+        caplog.clear()
+        loaded(Chat(path, template="chatml", tools=tools), tokenizer)
+        messages = [record.getMessage() for record in caplog.records if "tools of forebay.text.Chat" in record.message]
+        assert len(messages) == told
+    caplog.clear()
+    loaded(Chat(path, template="chatml", tools="tool"), tokenizer)
+    assert any(
+        '"tool", and none of the first 4 lines of' in message and 'the first has "id", "messages", "tools"' in message
+        for message in caplog.messages
+    )
+
+
+def test_no_good_row(tmp_path: Path, tokenizer: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"messages": []}\n' * 3)
+    with (
+        forebay.TokenLoader(Chat(path, template="chatml"), tokenizer, **PARAMETERS) as found,
+        pytest.raises(forebay.DecodeError, match="check the files, the column that names the documents, and exclude"),
+    ):
+        list(found)
+
+
 def test_hostile_templates(tmp_path: Path, tokenizer: Path) -> None:
     path = write(tmp_path / "a.jsonl", [chats.conversation(1)])
     for template, match in [
@@ -282,6 +264,4 @@ def test_wrong_parameters(tmp_path: Path, tokenizer: Path) -> None:
     refused(Chat(path, "dialog", template="chatml"), r'no field "dialog" in the first line, which has "id"')
     (tmp_path / "b.txt").write_text("a\n")
     refused(Chat(tmp_path / "b.txt", template="chatml"), "conversations are read from JSON lines, Parquet and Arrow")
-    pq.write_table(pa.table({"messages": [chats.conversation(1)]}), tmp_path / "c.parquet")
-    refused(Chat(tmp_path / "c.parquet", template="chatml"), r"conversations are JSON lines \(as dataset.to_json")
     assert repr(Chat("a.jsonl")) == "Chat(path='a.jsonl')"

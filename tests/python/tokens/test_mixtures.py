@@ -267,6 +267,17 @@ def test_a_source_of_bad_rows(sources: dict[str, Any], tmp_path: Path) -> None:
         assert len(found.errors()) == 30
 
 
+def test_a_source_of_long_rows(sources: dict[str, Any], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["word " * 200] * 30}), tmp_path / "long.parquet")
+    mixed = {"web": sources["web"], "long": tmp_path / "long.parquet"}
+    message = 'all documents of source "long" are longer than a row'
+    with (
+        loader(mixed, weights={"web": 1, "long": 1}, fit="pad") as found,
+        pytest.raises(forebay.ConfigError, match=message),
+    ):
+        list(itertools.islice(found, 500))
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -285,7 +296,7 @@ def test_a_source_of_bad_rows(sources: dict[str, Any], tmp_path: Path) -> None:
         ({"stop": "restart", "infinite": False}, 'stop is "restart", which never ends'),
         ({"val": ["absent.parquet"]}, "matches no file of any source"),
         ({"val": None}, 'parquet_files\\["code"\\]: no files are left to train on'),
-        ({"n_streams": 4}, "no row group of source 1 .* for packer 1"),
+        ({"n_streams": 4}, 'no row group of source "code" for packer 1'),
     ],
 )
 def test_bad_parameters(sources: dict[str, Any], parameters: dict[str, Any], message: str) -> None:

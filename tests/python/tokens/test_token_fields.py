@@ -126,7 +126,7 @@ def test_rows_are_those_of_a_plain_list(rows: Path, fields: str, fit: dict[str, 
                     assert batch["weights"].tolist() == [weights for _, _, weights in made]
 
 
-@pytest.mark.parametrize("kinds", [(pa.int32(), pa.float64()), (pa.int16(), pa.float32())])
+@pytest.mark.parametrize("kinds", [(pa.int32(), pa.float64()), (pa.int16(), pa.float32()), (pa.int32(), pa.float16())])
 def test_types_of_lists(tmp_path: Path, rows: Path, kinds: tuple[pa.DataType, pa.DataType]) -> None:
     other = write(tmp_path, kinds)
     with loader(rows, FIELDS["both"]) as one, loader(other, FIELDS["both"]) as two:

@@ -13,6 +13,8 @@ pub struct TaskLabels {
     pub smaller: &'static str,
     /// What to do if only one thread can read and limits the loader.
     pub readable: &'static str,
+    /// What to look at if all records are bad.
+    pub suspects: &'static str,
     /// What to do if no thread limits the loader but the room for what is made ahead.
     pub roomier: &'static str,
 }
@@ -25,6 +27,7 @@ impl TaskLabels {
         cheaper: "make examples cheaper",
         smaller: "make examples smaller",
         readable: "use storage that several threads can read",
+        suspects: "the files and exclude",
         roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
     };
 }

@@ -64,7 +64,7 @@ impl<S: Source, K: TaskFor<S>> Replay<S, K> {
                     }
                     ControlFlow::Continue(_) if !schedule.rules().infinite => break,
                     ControlFlow::Continue(error) if attempt > SUBSTITUTES => {
-                        return Err(exhausted(&located(error, &*source, assigned.row)));
+                        return Err(exhausted(&located(error, &*source, assigned.row), K::WORDS.suspects));
                     }
                     ControlFlow::Continue(_) => assigned = schedule.substitute(draw, attempt),
                 }

@@ -40,6 +40,8 @@ pub struct Groups {
     files: Vec<Vec<Range<u64>>>,
     /// The first file of each source after the first one.
     later: Vec<usize>,
+    /// The names of several sources, for messages.
+    names: Vec<String>,
     stride: Option<Stride>,
     /// Whether each epoch has a new order.
     pub is_shuffled: bool,
@@ -50,12 +52,21 @@ impl Groups {
     /// [`Stride::File`], unless a file has fewer groups than there are streams: then some streams would get
     /// nothing from that file.
     pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
-        Self { files, later: Vec::new(), stride, is_shuffled }
+        Self { files, later: Vec::new(), names: Vec::new(), stride, is_shuffled }
     }
 
-    /// The same row groups, divided into sources; `starts` has the first file of each.
-    pub fn of_sources(self, starts: &[usize]) -> Self {
-        Self { later: starts.iter().skip(1).copied().collect(), ..self }
+    /// The same row groups, divided into sources; `starts` has the first file of each, `names` their names,
+    /// if they have some.
+    pub fn of_sources(self, starts: &[usize], names: Vec<String>) -> Self {
+        Self { later: starts.iter().skip(1).copied().collect(), names, ..self }
+    }
+
+    /// A source in words.
+    pub(crate) fn name_of(&self, source: usize) -> String {
+        match self.names.get(source) {
+            Some(name) => format!("{name:?}"),
+            None => format!("{source} (counted from 0)"),
+        }
     }
 
     /// The number of sources.

@@ -165,7 +165,9 @@ impl Schedule {
         let mut schedule = Self::new(rules, &[n_packers], None)?;
         (schedule.positions, schedule.per_packer) = (0, groups.n_sources() as u64);
         let sources = groups.sources();
-        let streams = (0..n_packers).flat_map(|packer| (0..).zip(&sources).map(move |from| (packer, from)));
+        let streams =
+            (0..n_packers).flat_map(|packer| (0_usize..).zip(&sources).map(move |from| (packer, from)));
+        let name_of = |number| groups.name_of(number);
         for (stream, (packer, (number, groups))) in (0..).zip(streams) {
             let order =
                 if groups.is_shuffled { ShardOrder::ShuffledGroups(stream) } else { ShardOrder::Given };
@@ -175,7 +177,7 @@ impl Schedule {
                 let hint = if stride == Stride::File { "use stride=\"global\", " } else { "" };
                 let source = match sources.len() {
                     1 => String::new(),
-                    _ => format!(" of source {number} (counted from 0)"),
+                    _ => format!(" of source {}", name_of(number)),
                 };
                 return Err(Error::new(
                     ErrorKind::Config,

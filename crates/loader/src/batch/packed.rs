@@ -321,8 +321,12 @@ impl Collate for TokenCollate {
         }
         *n_skipped = if packer.len() > before { 0 } else { *n_skipped + 1 };
         if *n_skipped > self.plan.groups.last().copied().unwrap_or_default() {
+            let of = match self.plan.mix.names.get(source) {
+                Some(name) => format!(" of source {name:?}"),
+                None => String::new(),
+            };
             let message = format!(
-                "all documents are longer than a row, such as one with {len} tokens where a row has at most {}; raise seq_len, or \
+                "all documents{of} are longer than a row, such as one with {len} tokens where a row has at most {}; raise seq_len, or \
                  pass on_long=\"cut\" or on_long=\"split\"",
                 self.plan.capacity()
             );

@@ -28,6 +28,8 @@ pub enum MixEnd {
 /// How the sources of documents are mixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceMix {
+    /// The names of the sources, for messages; none of one source.
+    pub names: Arc<[String]>,
     /// The first row of each source, then the number of all rows.
     pub starts: Arc<[u64]>,
     /// The weights, one for each source, and the batch from which they hold: the first 0, then rising. Empty
@@ -41,7 +43,13 @@ pub struct SourceMix {
 impl SourceMix {
     /// One source.
     pub fn one() -> Self {
-        Self { starts: Arc::new([]), stages: Vec::new(), in_tokens: false, end: MixEnd::FirstExhausted }
+        Self {
+            names: Arc::new([]),
+            starts: Arc::new([]),
+            stages: Vec::new(),
+            in_tokens: false,
+            end: MixEnd::FirstExhausted,
+        }
     }
 
     /// The number of sources.
@@ -176,7 +184,8 @@ mod tests {
 
     fn mix(stages: Vec<(u64, Vec<f64>)>, in_tokens: bool, end: MixEnd) -> SourceMix {
         let starts = (0..=stages[0].1.len() as u64).map(|n| 10 * n).collect();
-        SourceMix { starts, stages, in_tokens, end }
+        let names = stages[0].1.iter().enumerate().map(|(number, _)| format!("s{number}")).collect();
+        SourceMix { names, starts, stages, in_tokens, end }
     }
 
     #[test]

@@ -499,6 +499,7 @@ impl TokenConfig {
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok(SourceMix {
+            names: names.iter().map(|name| name.to_string()).collect(),
             starts: starts.into(),
             stages,
             in_tokens: !self.weights.0.is_empty() && self.weights_in.as_deref() != Some("documents"),

@@ -292,6 +292,7 @@ impl Task for SharedTask {
         cheaper: "make get_batch() of the dataset faster",
         smaller: "make rows smaller",
         readable: "use faster storage",
+        suspects: "the rows of the dataset and exclude",
         roomier: "raise prefetch_batches",
     };
 

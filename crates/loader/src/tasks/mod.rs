@@ -26,6 +26,7 @@ const RECORDING_LABELS: TaskLabels = TaskLabels {
     cheaper: "make examples cheaper (sample_rate, clip_seconds, a format that decodes faster)",
     smaller: "make examples smaller (n_mels, clip_seconds, hop_length)",
     readable: "use Arrow files without compression, or faster storage",
+    suspects: "the files, audio_column (of a table path_column and root), and exclude",
     roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
 };
 

@@ -158,6 +158,7 @@ impl Task for TokenTask {
         cheaper: "use a faster tokenizer, or tokenize once with forebay.cache",
         smaller: "shorten rows (seq_len)",
         readable: "use faster storage",
+        suspects: "the files, the column that names the documents, and exclude",
         roomier: "raise prefetch_batches",
     };
 

@@ -159,22 +159,35 @@ impl Array {
     /// # Errors
     /// [`ErrorKind::TooLarge`] for a long text.
     pub(crate) fn text(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Bytes>> {
+        self.text_within(shard, row, &check_text)
+    }
+
+    /// The same for a text whose length `check` allows.
+    ///
+    /// # Errors
+    /// Those of `check`.
+    pub(crate) fn text_within(
+        &mut self,
+        shard: &OpenShard,
+        row: u64,
+        check: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<Option<Bytes>> {
         if let ValueLayout::Dictionary { width, signed, .. } = self.layout {
             if !self.is_valid(shard, row)? {
                 return Ok(None);
             }
             let index = self.stored_int(shard, row, width, signed)?;
             let (values, row) = self.look_up(shard, index)?;
-            return values.text(shard, row);
+            return values.text_within(shard, row, check);
         }
         match self.bytes(shard, row)? {
             None => Ok(None),
             Some(ValueBytes::Memory(bytes)) => {
-                check_text(bytes.len() as u64)?;
+                check(bytes.len() as u64)?;
                 Ok(Some(bytes))
             }
             Some(ValueBytes::File(span)) => {
-                check_text(span.len).map_err(|error| error.at_byte(span.at))?;
+                check(span.len).map_err(|error| error.at_byte(span.at))?;
                 let buffers = self.buffers.iter_mut().chain(self.further.values_mut());
                 for buffer in buffers {
                     if let Some(bytes) = buffer.near(shard, span)? {
@@ -183,6 +196,21 @@ impl Array {
                 }
                 Err(Error::new(ErrorKind::Corrupt, "a text lies in no buffer of its column"))
             }
+        }
+    }
+
+    /// Whether the value is not null, also in the dictionary to which it refers.
+    pub(crate) fn has_value(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
+        if !self.is_valid(shard, row)? {
+            return Ok(false);
+        }
+        match self.layout {
+            ValueLayout::Dictionary { width, signed, .. } => {
+                let index = self.stored_int(shard, row, width, signed)?;
+                let (values, row) = self.look_up(shard, index)?;
+                values.is_valid(shard, row)
+            }
+            _ => Ok(true),
         }
     }
 

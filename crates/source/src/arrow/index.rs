@@ -299,9 +299,10 @@ impl Indexer<'_> {
 }
 
 fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<ArrayColumns> {
-    let payload = match &options.text_column {
-        Some(column) => Payload::Text(column.clone()),
-        None => Payload::Audio(options.audio_column.clone()),
+    let payload = match (&options.text_column, &options.chat) {
+        (_, Some(chat)) => Payload::Chat(chat.clone()),
+        (Some(column), None) => Payload::Text(column.clone()),
+        (None, None) => Payload::Audio(options.audio_column.clone()),
     };
     ArrayColumns::choose(schema, &payload, &options.label_column, &options.columns, features)
 }

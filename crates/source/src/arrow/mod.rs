@@ -24,6 +24,7 @@ mod block_reader;
 mod buffer;
 mod dictionaries;
 mod index;
+mod json;
 mod listed;
 mod message;
 mod open_batches;
@@ -45,7 +46,7 @@ pub use reader::ArrowReader;
 use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ArrayColumns, ColumnChoice, Described, FeatureCache},
+    columns::{ArrayColumns, ChatColumns, ColumnChoice, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     path_or_url::PathOrUrl,
@@ -73,6 +74,8 @@ pub struct ArrowOptions {
     pub audio_column: Option<String>,
     /// A column of documents, which are read instead of recordings.
     pub text_column: Option<String>,
+    /// The columns of conversations, which are read instead of recordings.
+    pub chat: Option<ChatColumns>,
     /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
     pub label_column: ColumnChoice,
     /// How many threads read headers.
@@ -100,6 +103,7 @@ impl Default for ArrowOptions {
         Self {
             audio_column: None,
             text_column: None,
+            chat: None,
             label_column: ColumnChoice::Usual,
             threads: 8,
             mmap: false,
@@ -119,6 +123,11 @@ impl ArrowOptions {
     pub fn text(column: impl Into<String>) -> Self {
         let text_column = Some(column.into());
         Self { text_column, label_column: ColumnChoice::Nothing, ..Self::default() }
+    }
+
+    /// Conversations, without labels.
+    pub fn chat(columns: ChatColumns) -> Self {
+        Self { chat: Some(columns), label_column: ColumnChoice::Nothing, ..Self::default() }
     }
 
     /// Storage of local files, mapped or read.
@@ -214,7 +223,7 @@ impl ArrowSource {
             traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.text_column.is_some(),
+            is_text: options.text_column.is_some() || options.chat.is_some(),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,

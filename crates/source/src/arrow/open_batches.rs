@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::{
-    ArrowSource, array::Array, buffer::ValueBytes, listed::ListArrays, other::OtherArrays, shard::OpenShard,
+    ArrowSource, array::Array, buffer::ValueBytes, json::JsonArrays, listed::ListArrays, other::OtherArrays,
+    shard::OpenShard,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, columns,
     contract::NO_LABEL,
     fields::{Row, Value},
     memory_permits::MemoryPermits,
+    nested::{NestedColumn, most_json},
 };
 
 /// The most open files of a reader; readers share open files.
@@ -36,6 +38,8 @@ pub(super) struct OpenBatch {
     audio_struct: Option<Array>,
     bytes: Option<Array>,
     lists: Option<ListArrays>,
+    messages: Option<JsonArrays>,
+    tools: Option<JsonArrays>,
     path: Option<Array>,
     label: Option<Array>,
     others: Vec<OtherArrays>,
@@ -125,6 +129,9 @@ impl OpenBatch {
                 Array::new(&wanted.layout, spans, batch.codec, Some(at))
             })
         };
+        let json = |column: &Option<NestedColumn>| {
+            column.as_ref().map(|column| JsonArrays::new(column, columns, batch, at))
+        };
         Ok(Self {
             shard: shard.number,
             first_row: batch.first_row,
@@ -133,6 +140,8 @@ impl OpenBatch {
             audio_struct: array(columns.audio_struct),
             bytes: array(columns.bytes),
             lists: ListArrays::new(columns, batch, at),
+            messages: json(&columns.messages),
+            tools: json(&columns.tools),
             path: array(columns.path),
             label: array(columns.label),
             others: columns.others.iter().map(|other| OtherArrays::new(other, columns, batch, at)).collect(),
@@ -144,6 +153,8 @@ impl OpenBatch {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let others = self.others.iter().flat_map(OtherArrays::arrays);
         let others = others.chain(self.lists.iter().flat_map(ListArrays::arrays));
+        let others =
+            others.chain([&self.messages, &self.tools].into_iter().flatten().flat_map(JsonArrays::arrays));
         arrays.into_iter().flatten().chain(others).any(Array::is_for_one_row)
     }
 
@@ -157,6 +168,10 @@ impl OpenBatch {
     pub(super) fn payload(&mut self, shard: &OpenShard, row: u64) -> Result<Option<ValueBytes>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
+        }
+        if let Some(messages) = &mut self.messages {
+            let text = messages.text(shard, row, most_json(shard.max_record_bytes()))?;
+            return Ok(text.map(|text| ValueBytes::Memory(text.into())));
         }
         match (&mut self.lists, &mut self.bytes) {
             (Some(lists), _) => lists.part(shard, row),
@@ -214,6 +229,13 @@ impl OpenRow<'_> {
     pub(super) fn other(&mut self, number: usize) -> Result<Value> {
         let other = self.batch.others.get_mut(number);
         other.map_or(Ok(Value::Null), |other| other.value(self.shard, self.row))
+    }
+
+    /// The tools of a conversation; `None` if no column of nested values has them.
+    pub(super) fn tools(&mut self) -> Result<Option<Value>> {
+        let Some(tools) = &mut self.batch.tools else { return Ok(None) };
+        let text = tools.text(self.shard, self.row, most_json(self.shard.max_record_bytes()))?;
+        text.map_or(Ok(Value::Null), |text| columns::text(&text)).map(Some)
     }
 
     /// Adds the values of the other columns.

@@ -138,6 +138,9 @@ impl ReadRecords for ArrowReader {
                 values.push(ExtraColumn::path(path_of(at, blocks))?);
             }
             at.push_others(&mut values)?;
+            if let Some(tools) = at.tools()? {
+                values.push(tools);
+            }
             Ok(RawRecord::new(bytes, values))
         });
         self.open.release_row_memory();

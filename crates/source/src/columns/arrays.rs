@@ -15,6 +15,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     lists::{ListColumn, ListItem, ListRate},
+    nested::NestedColumn,
 };
 
 /// A column that is read beside the recordings.
@@ -63,6 +64,9 @@ pub(crate) struct ArrayColumns {
     pub bytes: Option<usize>,
     /// The recordings, if the column has them as lists; then `bytes` is `None`.
     pub lists: Option<ListColumn>,
+    /// Conversations, if the column has them as lists; then `bytes` is `None`.
+    pub messages: Option<NestedColumn>,
+    pub tools: Option<NestedColumn>,
     pub path: Option<usize>,
     pub label: Option<usize>,
     pub class_names: Option<Arc<Vec<String>>>,
@@ -95,6 +99,7 @@ impl ArrayColumns {
         match payload {
             Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
             Payload::Text(column) => columns.choose_text(schema, column)?,
+            Payload::Chat(chat) => columns.choose_chat(schema, chat, cache)?,
             Payload::Ids(column, IdFields { labels, weights }) => {
                 let fields = [
                     (Some(column), "integers, the ids of tokens"),
@@ -108,7 +113,7 @@ impl ArrayColumns {
                     let is_list = matches!(ids.column_type.nesting, Nesting::List | Nesting::Fixed(_));
                     let is_right = match &columns.arrays[ids.items].layout {
                         ValueLayout::Int { .. } | ValueLayout::Null => true,
-                        ValueLayout::Float { width } => content.starts_with("numbers") && *width > 2,
+                        ValueLayout::Float { .. } => content.starts_with("numbers"),
                         _ => false,
                     };
                     if !is_list || !is_right {
@@ -198,7 +203,7 @@ impl ArrayColumns {
         }
     }
 
-    fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
+    pub(crate) fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
         let at = schema.index_of(column).map_err(|_| {
             let message = format!(
                 "there is no column {column:?}; {}; name the column with text_column=",
@@ -383,12 +388,12 @@ impl ArrayColumns {
         Ok(())
     }
 
-    fn want(&mut self, path: Vec<usize>, layout: ValueLayout) -> usize {
+    pub(crate) fn want(&mut self, path: Vec<usize>, layout: ValueLayout) -> usize {
         self.want_nested(path, layout, true)
     }
 
     /// The index of the array at `path`, which is added unless it is requested already.
-    fn want_nested(&mut self, path: Vec<usize>, layout: ValueLayout, has_rows: bool) -> usize {
+    pub(crate) fn want_nested(&mut self, path: Vec<usize>, layout: ValueLayout, has_rows: bool) -> usize {
         if let Some(known) = self.arrays.iter().position(|known| known.path == path && known.layout == layout)
         {
             return known;
@@ -429,7 +434,7 @@ pub(super) fn no_rate(schema: &Schema, field: &Field) -> Error {
 }
 
 /// The place of a column by its name, and its field.
-pub(super) fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
+pub(crate) fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
     if let Ok(at) = schema.index_of(name) {
         return Some((vec![at], schema.field(at)));
     }
@@ -470,7 +475,7 @@ pub(super) fn only(found: &[usize]) -> Result<usize, usize> {
 }
 
 /// Lists the columns with their types, for a message.
-pub(super) fn listed(schema: &Schema) -> String {
+pub(crate) fn listed(schema: &Schema) -> String {
     const SHOWN: usize = 30;
     let fields = schema.fields();
     let mut columns: Vec<_> =

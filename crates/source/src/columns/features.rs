@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use arrow_schema::{DataType, Field, Schema};
@@ -128,9 +128,15 @@ impl FeatureTypes {
 pub(crate) struct FeatureCache {
     parsed: Mutex<Option<(String, Arc<FeatureTypes>)>>,
     listed: Mutex<Arc<[SchemaColumn]>>,
+    told: OnceLock<()>,
 }
 
 impl FeatureCache {
+    /// Calls `tell` for the first shard that has something to tell.
+    pub(crate) fn once(&self, tell: impl FnOnce()) {
+        self.told.get_or_init(tell);
+    }
+
     /// The columns of a schema; `audio` is the number of that of the recordings.
     pub(super) fn listed(
         &self,

@@ -24,9 +24,9 @@ use std::sync::Arc;
 pub use features::SchemaColumn;
 pub use types::{ColumnType, Item, Nesting, type_name};
 
-pub(crate) use arrays::{ArrayColumns, ArrayRequest, Other, Pair};
+pub(crate) use arrays::{ArrayColumns, ArrayRequest, Other, Pair, find, listed};
 pub(crate) use features::{FeatureCache, columns_of};
-pub(crate) use types::{SPAN_FIELDS, ValueLayout, span_fields};
+pub(crate) use types::{SPAN_FIELDS, ValueLayout, item_of, layout_of, nesting_of, shortened, span_fields};
 
 use crate::{Error, ErrorKind, Result, fields};
 
@@ -37,10 +37,28 @@ pub enum Payload {
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.
     Text(String),
+    /// Conversations: their columns.
+    Chat(ChatColumns),
     /// Lists of token ids: the column's name, and the columns of their labels and weights.
     Ids(String, IdFields),
     /// Nothing: only other columns are read.
     Nothing,
+}
+
+/// The columns of conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatColumns {
+    /// Lists of structs, or texts of JSON.
+    pub messages: String,
+    /// The tools of each conversation.
+    pub tools: Option<String>,
+}
+
+impl ChatColumns {
+    /// The columns with these names.
+    pub(crate) fn new(messages: &str, tools: &Option<String>) -> Self {
+        Self { messages: messages.to_owned(), tools: tools.clone() }
+    }
 }
 
 /// The columns of lists of numbers beside lists of token ids.

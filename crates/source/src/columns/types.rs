@@ -102,7 +102,7 @@ impl fmt::Display for ColumnType {
 pub(crate) const SPAN_FIELDS: [&str; 2] = ["start", "end"];
 
 /// How a column holds items; for lists the field of the items, and the layout of the lists.
-pub(super) fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, ValueLayout)>) {
+pub(crate) fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, ValueLayout)>) {
     match field.data_type() {
         DataType::List(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 4 }))),
         DataType::LargeList(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 8 }))),
@@ -131,7 +131,7 @@ pub fn type_name(field: &Field) -> String {
 }
 
 /// The type of the items in a column of this type; `None` for nested and other unsupported ones.
-pub(super) fn item_of(data_type: &DataType) -> Option<Item> {
+pub(crate) fn item_of(data_type: &DataType) -> Option<Item> {
     use fields::DataType as Found;
     Some(match data_type {
         DataType::Null => Item::Null,
@@ -154,7 +154,7 @@ pub(super) fn item_of(data_type: &DataType) -> Option<Item> {
 }
 
 /// The name of a type, shortened.
-pub(super) fn shortened(data_type: &DataType) -> String {
+pub(crate) fn shortened(data_type: &DataType) -> String {
     let mut text = data_type.to_string();
     if let Some((at, _)) = text.char_indices().nth(200) {
         text.truncate(at);
@@ -185,7 +185,7 @@ pub(super) fn holds_bytes(data_type: &DataType) -> bool {
 }
 
 /// The layout of a field; None for nested and other unsupported types.
-pub(super) fn layout_of(field: &Field) -> Option<ValueLayout> {
+pub(crate) fn layout_of(field: &Field) -> Option<ValueLayout> {
     match field.data_type() {
         DataType::Dictionary(index, values) => {
             let ValueLayout::Int { width, signed } = plain_layout(index)? else { return None };

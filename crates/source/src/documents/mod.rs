@@ -39,7 +39,7 @@ use self::{
 use crate::{
     ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, FileFormat, RawRecord, ReadRequest,
     Result, Shard, Storage, StoredRecording, Traffic,
-    columns::IdFields,
+    columns::{ChatColumns, IdFields},
     contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::Row,
@@ -179,33 +179,24 @@ impl DocumentSource {
             _ => DocumentForm::Text,
         };
         check_content(content, format, &paths[0])?;
-        // Conversations as texts are read like documents.
-        let columns = match content {
-            TextContent::Chat(tools) => tools.iter().cloned().collect(),
-            _ => Vec::new(),
-        };
-        let placed = |error: Error| match content {
-            TextContent::Chat(_) if error.kind == ErrorKind::Schema => {
-                let hint = "; conversations are JSON lines (as dataset.to_json(path) writes them), or a column of texts of JSON";
-                Error { message: error.message + hint, ..error }
-            }
-            _ => error,
-        };
         let files = match format {
             FileFormat::Parquet => {
                 let options = match content {
-                    TextContent::Texts | TextContent::Chat(_) => {
-                        ParquetOptions { columns, ..ParquetOptions::text(column) }
-                    }
+                    TextContent::Texts => ParquetOptions::text(column),
+                    TextContent::Chat(tools) => ParquetOptions::chat(ChatColumns::new(column, tools)),
                     TextContent::Ids(fields) => ParquetOptions::ids(column, fields.clone()),
                 };
                 let options = ParquetOptions { cache, ..options };
-                let source = ParquetSource::open_in(storage, paths, &options).map_err(placed)?;
+                let source = ParquetSource::open_in(storage, paths, &options)?;
                 OpenDocuments::Parquet(Arc::new(source))
             }
             FileFormat::Arrow => {
-                let options = ArrowOptions { cache, columns, ..ArrowOptions::text(column) };
-                let source = ArrowSource::open_in(storage, paths, &options).map_err(placed)?;
+                let options = match content {
+                    TextContent::Chat(tools) => ArrowOptions::chat(ChatColumns::new(column, tools)),
+                    _ => ArrowOptions::text(column),
+                };
+                let options = ArrowOptions { cache, ..options };
+                let source = ArrowSource::open_in(storage, paths, &options)?;
                 OpenDocuments::Arrow(Arc::new(source))
             }
             FileFormat::JsonLines | FileFormat::Text => {
@@ -217,8 +208,11 @@ impl DocumentSource {
                                 .is_err_and(|error| error.message == format!("there is no field {column:?}")),
                         )
                     })?,
-                    DocumentForm::Chat(ChatForm { line: Some((column, _)) }) => {
+                    DocumentForm::Chat(ChatForm { line: Some((column, tools)) }) => {
                         check_first_lines(&source, column, |line| conversation::has_field(line, column))?;
+                        if let Some(tools) = tools {
+                            look_for_tools(&source, tools)?;
+                        }
                     }
                     _ => {}
                 }
@@ -379,12 +373,45 @@ fn check_first_lines(
         if has_field(&line) == Some(false) {
             let message = format!(
                 "there is no field {column:?} in the first line, which has {}; name the field with column= of an object of forebay.text, or text_column=",
-                names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+                quoted(&names)
             );
             return Err(Error::new(ErrorKind::Schema, message).in_shard(&shard.path));
         }
     }
     Ok(())
+}
+
+/// Warns if none of the first lines of the first file has the field of tools, which is no error: most
+/// conversations may have none.
+fn look_for_tools(source: &Arc<LinesSource>, tools: &str) -> Result<()> {
+    const MOST_LINES: u64 = 100;
+    const MOST_BYTES: usize = 4 << 20;
+    let Some(shard) = source.shards().iter().find(|shard| shard.n_rows > 0) else { return Ok(()) };
+    let (mut reader, mut first, mut n_bytes, mut n_lines) = (source.reader(), None, 0, 0);
+    let most = shard.n_rows.min(MOST_LINES);
+    while n_lines < most && n_bytes < MOST_BYTES {
+        let line = match reader.read(shard.first_row + n_lines, most - n_lines) {
+            Ok(record) => record.payload.bytes,
+            Err(error) if error.kind.is_record() => Default::default(),
+            Err(error) => return Err(error),
+        };
+        if conversation::has_field(&line, tools) == Some(true) {
+            return Ok(());
+        }
+        (n_lines, n_bytes) = (n_lines + 1, n_bytes + line.len());
+        first = first.or_else(|| field::names(&line));
+    }
+    log::warn!(
+        "tools of forebay.text.Chat is {tools:?}, and none of the first {n_lines} lines of {} has such a field; the first has {}",
+        shard.path.display(),
+        quoted(&first.unwrap_or_default())
+    );
+    Ok(())
+}
+
+/// Some names, for a message.
+fn quoted(names: &[String]) -> String {
+    names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
 impl RowStore for DocumentSource {

@@ -48,7 +48,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{ColumnChoice, Described, FeatureCache, IdFields, Payload},
+    columns::{ChatColumns, ColumnChoice, Described, FeatureCache, IdFields, Payload},
     contents::{Contents, DescribedShards},
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
@@ -94,6 +94,11 @@ impl ParquetOptions {
         Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
     }
 
+    /// Conversations, without labels.
+    pub fn chat(columns: ChatColumns) -> Self {
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Chat(columns)) }
+    }
+
     /// Lists of token ids in `column`, and what `fields` names beside them.
     pub fn ids(column: impl Into<String>, fields: IdFields) -> Self {
         Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Ids(column.into(), fields)) }
@@ -109,6 +114,7 @@ impl ParquetOptions {
         let ArrowOptions {
             audio_column,
             text_column: _,
+            chat: _,
             label_column,
             threads,
             max_record_bytes,

@@ -24,6 +24,7 @@ use crate::{
     catch_panic::guarded,
     columns::{ArrayColumns, FeatureCache, Item, ValueLayout},
     lists::{ListColumn, ListRate},
+    nested::{EXTENSION, NestedColumn},
 };
 
 /// The columns to decode of each row group, and their positions in a batch.
@@ -42,6 +43,9 @@ pub(super) struct ColumnPlan {
     pub lists: Option<PlannedLists>,
     /// The index of the label in a batch.
     pub label: Option<usize>,
+    /// Conversations as lists and their tools, and their indices in a batch.
+    pub messages: Option<(NestedColumn, usize)>,
+    pub tools: Option<(NestedColumn, usize)>,
     /// The names of the other columns, and their indices in a batch; `None` for one of nulls.
     pub others: Vec<(Arc<str>, Option<usize>)>,
 }
@@ -99,7 +103,12 @@ fn schema_of(metadata: &ParquetMetaData) -> Schema {
                     let field = schema.field(0).clone();
                     let written = written.as_ref().and_then(|schema| schema.fields().get(number));
                     let data_type = with_lengths(field.data_type(), written.map(|field| field.data_type()));
-                    field.with_data_type(data_type)
+                    let mut is_json = Vec::new();
+                    json_leaves(column, &mut is_json);
+                    match is_json.contains(&true) {
+                        true => with_json(field.with_data_type(data_type), &mut is_json.into_iter()),
+                        false => field.with_data_type(data_type),
+                    }
                 }
                 _ => Field::new(column.name(), DataType::Null, true),
             }
@@ -129,6 +138,37 @@ fn with_lengths(known: &DataType, written: Option<&DataType>) -> DataType {
     }
 }
 
+/// Adds for each column within `column` whether it is a text of JSON.
+fn json_leaves(column: &Type, into: &mut Vec<bool>) {
+    if column.is_group() {
+        return column.get_fields().iter().for_each(|field| json_leaves(field, into));
+    }
+    let info = column.get_basic_info();
+    into.push(
+        info.logical_type_ref() == Some(&LogicalType::Json) || info.converted_type() == ConvertedType::JSON,
+    );
+}
+
+/// The field with the mark of Arrow on texts of JSON, of which `is_json` tells for each column within it.
+fn with_json(field: Field, is_json: &mut impl Iterator<Item = bool>) -> Field {
+    let mut one = |field: &FieldRef| Arc::new(with_json(field.as_ref().clone(), is_json));
+    let data_type = match field.data_type() {
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(one).collect()),
+        DataType::List(item) => DataType::List(one(item)),
+        DataType::LargeList(item) => DataType::LargeList(one(item)),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(one(item), *n),
+        DataType::Map(entries, is_sorted) => DataType::Map(one(entries), *is_sorted),
+        _ if is_json.next() == Some(true) => {
+            let [key, name] = EXTENSION.map(str::to_owned);
+            let mut metadata = field.metadata().clone();
+            metadata.insert(key, name);
+            return field.with_metadata(metadata);
+        }
+        _ => return field,
+    };
+    field.with_data_type(data_type)
+}
+
 pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescriptor, ParquetError> {
     let root = Type::group_type_builder(root.name()).with_fields(columns).build()?;
     Ok(SchemaDescriptor::new(Arc::new(root)))
@@ -150,6 +190,7 @@ impl Plans {
                     && known.is_struct == plan.is_struct
                     && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label]
                     && known.lists == plan.lists
+                    && [&known.messages, &known.tools] == [&plan.messages, &plan.tools]
                     && known.others == plan.others =>
             {
                 Arc::clone(known)
@@ -241,12 +282,39 @@ impl ColumnPlan {
             others.push((Arc::clone(&other.name), Some(roots.len())));
             roots.push(as_bytes(&only)?);
         }
+        let mut nested = |wanted: &Option<NestedColumn>| {
+            let Some(wanted) = wanted else { return Ok(None) };
+            let [column, within @ ..] = &wanted.path[..] else { return Ok(None) };
+            let only = only(&root.get_fields()[*column], within)?;
+            leaves.extend(leaves_of(schema, *column, &only));
+            roots.push(as_bytes(&only)?);
+            Ok::<_, ParquetError>(Some((wanted.clone(), roots.len() - 1)))
+        };
+        let (messages, tools) = (nested(&columns.messages)?, nested(&columns.tools)?);
+        let nested: Vec<usize> = [&messages, &tools].into_iter().flatten().map(|(_, at)| *at).collect();
         let descriptor = alone(root, roots)?;
         let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
+        let fields = fields.iter().enumerate().map(|(at, field)| match nested.contains(&at) {
+            true => viewed_deeply(field),
+            false => Arc::clone(field),
+        });
+        let fields: Fields = fields.collect();
         let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
         let (bytes, path) = (at(bytes), at(path));
         let schema = Arc::new(descriptor);
-        Ok(Self { levels, schema, leaves, is_struct, bytes, path, lists: planned, label: label_at, others })
+        Ok(Self {
+            levels,
+            schema,
+            leaves,
+            is_struct,
+            bytes,
+            path,
+            lists: planned,
+            label: label_at,
+            messages,
+            tools,
+            others,
+        })
     }
 }
 
@@ -264,8 +332,8 @@ fn only(column: &TypePtr, path: &[usize]) -> Result<TypePtr, ParquetError> {
 fn as_bytes(column: &TypePtr) -> Result<TypePtr, ParquetError> {
     let info = column.get_basic_info();
     if column.is_primitive() {
-        let is_text = info.logical_type_ref() == Some(&LogicalType::String)
-            || info.converted_type() == ConvertedType::UTF8;
+        let is_text = matches!(info.logical_type_ref(), Some(LogicalType::String | LogicalType::Json))
+            || matches!(info.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON);
         return if is_text { bare(column) } else { Ok(Arc::clone(column)) };
     }
     let group = Type::group_type_builder(column.name())
@@ -335,4 +403,18 @@ fn viewed(fields: &Fields) -> Fields {
         field.clone().with_data_type(data_type)
     };
     fields.iter().map(|field| view(field)).collect()
+}
+
+/// The field, with bytes and text as views at any depth.
+pub(super) fn viewed_deeply(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed_deeply).collect()),
+        DataType::List(item) => DataType::List(viewed_deeply(item)),
+        DataType::LargeList(item) => DataType::LargeList(viewed_deeply(item)),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(viewed_deeply(item), *n),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
 }

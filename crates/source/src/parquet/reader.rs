@@ -27,6 +27,7 @@ use crate::{
     fields::{Row, Value},
     ids,
     memory_permits::{MemoryPermits, covered},
+    nested::most_json,
     path_policy,
     row_files::ReadRows,
     storage::StoredFile,
@@ -139,18 +140,22 @@ impl ParquetReader {
                 let permit = permits.admit(found.n_bytes())?;
                 Ok::<_, Error>(covered(found.recording()?, permit))
             });
-            let copied = copied.transpose()?;
+            let copied = match values.messages(at, most_json(most))? {
+                None => copied.transpose()?,
+                messages => messages,
+            };
             let is_copy = copied.is_some();
             let bytes = if is_copy { copied } else { values.bytes(at)? };
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
             let label = has_label.then(|| values.label(at)).transpose()?;
-            let others = values.others(at)?;
+            let mut others = values.others(at)?;
+            others.extend(values.tools(at, most_json(most))?);
             Ok((label, bytes, path, others, is_copy, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
-        let is_text = matches!(self.source.payload, Payload::Text(_));
+        let is_text = matches!(self.source.payload, Payload::Text(_) | Payload::Chat(_));
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;

@@ -23,7 +23,7 @@ use arrow_array::{
     Array, ArrayRef, GenericByteViewArray, LargeListArray, ListArray, RecordBatch, RecordBatchOptions,
     StructArray, cast::AsArray, types::ByteViewType,
 };
-use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Fields, SchemaRef};
 
 use super::{
     footer,
@@ -188,20 +188,6 @@ impl ParquetTable {
     }
 }
 
-/// The field, with bytes and text as views at any depth.
-fn viewed(field: &Arc<Field>) -> Arc<Field> {
-    let data_type = match field.data_type() {
-        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed).collect()),
-        DataType::List(item) => DataType::List(viewed(item)),
-        DataType::LargeList(item) => DataType::LargeList(viewed(item)),
-        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(viewed(item), *n),
-        _ => return Arc::clone(field),
-    };
-    Arc::new(field.as_ref().clone().with_data_type(data_type))
-}
-
 /// The same values in memory of about their size: values are copied out of pages that are much larger.
 fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(compact_array).collect::<Result<_, _>>();
@@ -254,7 +240,7 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         let fields: Fields =
             columns.iter().filter_map(|&column| schema.fields().get(column).cloned()).collect();
         let wanted = plan::alone(root, roots)?;
-        let fields = fields.iter().map(viewed).collect();
+        let fields = fields.iter().map(plan::viewed_deeply).collect();
         let levels = parquet_to_arrow_field_levels(&wanted, ProjectionMask::all(), Some(&fields))?;
         Ok::<_, ParquetError>((levels, Arc::new(wanted)))
     })?;
@@ -271,6 +257,8 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         path: None,
         lists: None,
         label: None,
+        messages: None,
+        tools: None,
         others: Vec::new(),
     })
 }

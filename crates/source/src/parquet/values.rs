@@ -16,11 +16,12 @@ use bytes::Bytes;
 use super::plan::{ColumnPlan, PlannedLists, PlannedRate};
 use crate::{
     Error, ErrorKind, Result, cells,
-    columns::in_column,
+    columns::{self, in_column},
     contract::{NO_LABEL, Permit, SMALL_READ},
     fields::{Row, Value},
     ids::IdType,
     lists::{ListItem, ListValues, of_array, row_rate},
+    nested::{JsonText, NestedColumn, write_array},
 };
 
 /// Some rows of a row group, decoded.
@@ -33,6 +34,8 @@ pub(super) struct GroupValues {
     /// Recordings that are no views of pages.
     copied: Option<Copied>,
     label: Option<ArrayRef>,
+    messages: Option<(NestedColumn, ArrayRef)>,
+    tools: Option<(NestedColumn, ArrayRef)>,
     /// The other columns and their names; `None` for one of nulls.
     others: Vec<(Arc<str>, Option<ArrayRef>)>,
     /// The same as lists of numbers; made at the first use.
@@ -122,6 +125,13 @@ impl GroupValues {
         let bytes = if copied.is_none() { column(plan.bytes)? } else { None };
         let path = column(plan.path)?;
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
+        let nested = |planned: &Option<(NestedColumn, usize)>| {
+            let planned = planned.as_ref();
+            let found =
+                |(column, at): &(NestedColumn, usize)| Ok((column.clone(), found(batch.columns(), *at)?));
+            planned.map(found).transpose()
+        };
+        let (messages, tools) = (nested(&plan.messages)?, nested(&plan.tools)?);
         let other = |at: &Option<usize>| batch.columns().get((*at)?).cloned();
         let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at)));
         Ok(Self {
@@ -131,6 +141,8 @@ impl GroupValues {
             path,
             copied,
             label,
+            messages,
+            tools,
             others: others.collect(),
             lists: OnceCell::new(),
         })
@@ -146,6 +158,24 @@ impl GroupValues {
             None => Ok(Value::Null),
         };
         self.others.iter().map(value).collect()
+    }
+
+    /// The messages of a row as JSON of at most `most` bytes; None if they are null, or in `bytes`.
+    ///
+    /// # Errors
+    /// As [`write_array`].
+    pub(super) fn messages(&self, row: usize, most: u64) -> Result<Option<Bytes>> {
+        json(self.messages.as_ref(), row, most).map(|text| text.map(Bytes::from))
+    }
+
+    /// The tools of a row as JSON of at most `most` bytes, if there is a column of tools.
+    ///
+    /// # Errors
+    /// As [`write_array`].
+    pub(super) fn tools(&self, row: usize, most: u64) -> Result<Option<Value>> {
+        let Some(tools) = &self.tools else { return Ok(None) };
+        let text = json(Some(tools), row, most)?;
+        text.map_or(Ok(Value::Null), |text| columns::text(&text)).map(Some)
     }
 
     /// The numbers of a recording that is copied out of its array; None if it is null, or in `bytes`.
@@ -248,6 +278,26 @@ impl GroupValues {
     }
 }
 
+/// The value of a row as JSON of at most `most` bytes; None if it is null.
+fn json(column: Option<&(NestedColumn, ArrayRef)>, row: usize, most: u64) -> Result<Option<Vec<u8>>> {
+    let Some((column, array)) = column else { return Ok(None) };
+    // A field of structs, of which others are not decoded.
+    let mut array = array;
+    for _ in 1..column.path.len() {
+        if array.is_null(row) {
+            return Ok(None);
+        }
+        let Some([within]) = array.as_struct_opt().map(StructArray::columns) else { return Ok(None) };
+        array = within;
+    }
+    if array.is_null(row) {
+        return Ok(None);
+    }
+    let mut text = JsonText::new(most);
+    write_array(&column.values, array, row, &mut text).map_err(|error| in_column(&column.name, error))?;
+    Ok(Some(text.finish()))
+}
+
 impl NumberColumn {
     /// A column of lists; `None` for another one, such as one of nulls.
     fn of(lists: &ArrayRef) -> Option<Self> {
@@ -272,6 +322,7 @@ impl NumberColumn {
             Int32 => IdType::I32,
             UInt64 => IdType::U64,
             Int64 => IdType::I64,
+            Float16 => IdType::F16,
             Float32 => IdType::F32,
             Float64 => IdType::F64,
             _ => return None,

@@ -269,7 +269,11 @@ fn check_messages(messages: &[Value]) -> Result<()> {
         };
         if !fields.get("role").is_some_and(Value::is_string) {
             return wrong(format!(
-                "message {at} has no role, expected a text such as \"user\" or \"assistant\""
+                "message {at} has no role, expected a text such as \"user\" or \"assistant\"{}",
+                match fields.contains_key("from") {
+                    true => "; its \"from\" and \"value\" are to be renamed to role and content",
+                    false => "",
+                }
             ));
         }
     }
@@ -313,19 +317,34 @@ fn unmarked(marked: &str) -> RenderedChat {
 }
 
 /// The template with calls in place of `{% generation %}` blocks, and whether it has some. The signs that
-/// remove white space stay.
+/// remove white space stay, and so do comments, texts within expressions, and raw parts.
 fn with_calls(source: &str) -> (String, bool) {
     // bounded: by the template.
     let mut made = String::with_capacity(source.len());
-    let (mut rest, mut is_marked) = (source, false);
-    while let Some(at) = rest.find("{%") {
+    let (mut rest, mut is_marked, mut is_raw) = (source, false, false);
+    let begins: &[&str] = &["{%", "{#", "{{"];
+    while let Some(at) =
+        begins[..if is_raw { 1 } else { 3 }].iter().filter_map(|begin| rest.find(begin)).min()
+    {
         let (before, tag) = rest.split_at(at);
         made.push_str(before);
-        let Some(end) = tag.find("%}") else { break };
-        let (tag, others) = tag.split_at(end + 2);
+        rest = tag;
+        let Some(end) = end_of_tag(tag) else { break };
+        let (tag, others) = tag.split_at(end);
+        rest = others;
         let inner = &tag[2..tag.len() - 2];
         let word = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
         let call = match word {
+            _ if !tag.starts_with("{%") => None,
+            "endraw" => {
+                is_raw = false;
+                None
+            }
+            _ if is_raw => None,
+            "raw" => {
+                is_raw = true;
+                None
+            }
             "generation" => Some("call __generation()"),
             "endgeneration" => Some("endcall"),
             _ => None,
@@ -334,15 +353,35 @@ fn with_calls(source: &str) -> (String, bool) {
             Some(call) => {
                 is_marked = true;
                 made.push_str("{%");
-                made.push_str(&tag[2..tag.len() - 2].replacen(word, &format!(" {call} "), 1));
+                made.push_str(&inner.replacen(word, &format!(" {call} "), 1));
                 made.push_str("%}");
             }
             None => made.push_str(tag),
         }
-        rest = others;
     }
     made.push_str(rest);
     (made, is_marked)
+}
+
+/// The end of the comment, expression or statement with which `tag` begins; `None` if there is none.
+fn end_of_tag(tag: &str) -> Option<usize> {
+    let close = match &tag[..2] {
+        "{#" => return tag[2..].find("#}").map(|at| at + 4),
+        "{{" => b"}}",
+        _ => b"%}",
+    };
+    let (mut quote, mut at, bytes) = (None, 2, tag.as_bytes());
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (Some(_), b'\\') => at += 1,
+            (Some(open), byte) if byte == open => quote = None,
+            (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
+            (None, _) if bytes[at..].starts_with(close) => return Some(at + 2),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
 }
 
 /// Prepares the environment as that of transformers.

@@ -146,3 +146,31 @@ fn templates_that_do_not_end() {
         assert!(error.kind.is_record(), "{source}: {error}");
     }
 }
+
+#[test]
+fn blocks_that_are_no_marks() {
+    let answers = "{% for m in messages %}{{ m.content }};{% endfor %}";
+    let marked = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %};{% endfor %}";
+    let both = "Be brief.;One?;1;Two?;2, é;";
+    for before in [
+        "{# {% generation %} #}",
+        "{#- a {% generation %}{% endgeneration %} -#}",
+        "{{ '{% generation %}'[:0] }}",
+        "{{ \"it's {# }}\"[:0] }}",
+        "{% set a = '%} {% generation %}' %}",
+        "{% raw %}{% endraw %}",
+    ] {
+        assert!(!with_calls(before).1, "{before}");
+        let plain = ChatTemplate::new(&format!("{before}{answers}"), Map::new()).unwrap();
+        let all = plain.render(&usual(), TrainOn::All).unwrap();
+        assert_eq!((&*all.text, all.parts), (both, all_of(both)), "{before}");
+        let template = ChatTemplate::new(&format!("{before}{marked}"), Map::new()).unwrap();
+        assert_eq!(template.render(&usual(), TrainOn::Assistant).unwrap().parts.len(), 5, "{before}");
+    }
+    let raw = "{% raw %}{% generation %}{{ {# {% endraw %}{% for m in messages %}{{ m.content }}{% endfor %}";
+    let template = ChatTemplate::new(raw, Map::new()).unwrap();
+    assert!(template.render(&usual(), TrainOn::All).unwrap().text.starts_with("{% generation %}{{ {# Be"));
+    for cut in ["{# a", "{{ 'a", "{% generation", "{%", "{{", "{#", "{# {% generation %}"] {
+        assert_eq!(with_calls(cut), (cut.to_owned(), false));
+    }
+}

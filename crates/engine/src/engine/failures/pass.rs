@@ -33,8 +33,8 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
             _ => format!(" on rank {}", self.plan.rank),
         };
         let message = format!(
-            "the pass has no good record{of_rank}: {told}; check the files, audio_column (of a table path_column and \
-             root), and exclude; the first {kind} record"
+            "the pass has no good record{of_rank}: {told}; check {}; the first {kind} record",
+            K::WORDS.suspects
         );
         let error = Error::new(ErrorKind::TooMany, message);
         let error = match first {

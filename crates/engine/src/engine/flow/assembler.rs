@@ -411,7 +411,7 @@ impl<C: Collate> Assembler<C> {
         let is_substitute = attempt > 0;
         let is_planned = self.schedule.rules().batching.is_planned();
         let exhausted = match attempt {
-            SUBSTITUTES => Some(exhausted(&error)),
+            SUBSTITUTES => Some(exhausted(&error, self.shared.activities.words.suspects)),
             _ => self.dried_up(draw.stream, &error),
         };
         let skips = self.policy.skips(error.kind);
@@ -501,13 +501,12 @@ impl<C: Collate> Assembler<C> {
     }
 }
 
-/// The error of a draw with [`SUBSTITUTES`] bad substitutes in a row.
-pub(crate) fn exhausted(last: &Error) -> Error {
+/// The error of a draw with [`SUBSTITUTES`] bad substitutes in a row; `suspects` are to be looked at.
+pub(crate) fn exhausted(last: &Error, suspects: &str) -> Error {
     Error::new(
         ErrorKind::Exhausted,
         format!(
-            "{SUBSTITUTES} substitutes in a row were bad as well; the last one is {}: {last}. Check \
-             the files, audio_column (of a table path_column and root), and exclude",
+            "{SUBSTITUTES} substitutes in a row were bad as well; the last one is {}: {last}. Check {suspects}",
             last.kind
         ),
     )

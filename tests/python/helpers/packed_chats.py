@@ -1,0 +1,55 @@
+"""Conversations through `TokenLoader`, as rows of ids and masks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import forebay
+from forebay.text import Chat
+
+PARAMETERS: dict[str, Any] = {
+    "batch_size": 1,
+    "seq_len": 1023,
+    "buffer_size": 1,
+    "tokenizer_batch_size": 1,
+    "n_workers": 2,
+    "infinite": False,
+    "fit": "pad",
+    "extras": ["documents", "cu_seqlens"],
+    "val": [],
+}
+BOS = 0
+
+
+def write(path: Path, conversations: list[Any], tools: list[Any] | None = None) -> Path:
+    rows = [{"id": at, "messages": one, "tools": tools and tools[at]} for at, one in enumerate(conversations)]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def rows_of(found: forebay.TokenLoader) -> dict[int, tuple[list[int], list[bool]]]:
+    """The tokens of each row, and whether each is trained on; of the first it is unknown.
+
+    Rows whose last token is only a target are left out, since padding may look the same.
+    """
+    made = {}
+    for batch in found:
+        starts = batch["cu_seqlens"].tolist()
+        inputs, targets = batch["inputs"].reshape(-1).tolist(), batch["targets"].reshape(-1).tolist()
+        for row, column, _, _, in_shard, start in batch["documents"].tolist():
+            begin = row * PARAMETERS["seq_len"] + column
+            end = next(at for at in starts if at > begin)
+            assert start == 1
+            if end == len(inputs):
+                continue
+            trained = [False, *(target != -100 for target in targets[begin : end - 1])]
+            assert all(t in (i, -100) for i, t in zip(inputs[begin + 1 : end], targets[begin : end - 1], strict=True))
+            made[in_shard] = (inputs[begin:end], trained)
+    return made
+
+
+def loaded(source: Chat, tokenizer: Any, **parameters: Any) -> dict[int, tuple[list[int], list[bool]]]:
+    with forebay.TokenLoader(source, tokenizer, **PARAMETERS | {"bos_id": BOS} | parameters) as found:
+        made = rows_of(found)
+        assert found.errors() == []
+    return made
