@@ -31,8 +31,8 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench bench-device digests bench-peers tables docs clean rust models wheel lint pytest examples \
-	tools
+.PHONY: demo test test-torch soak bench bench-device digests bench-peers tables docs clean rust models wheel venv package lint \
+	pytest examples tools
 
 # Says what to install if a tool of the build is missing.
 tools:
@@ -55,12 +55,12 @@ demo: tools
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/demo-wheel/*.whl
 	$(OFFLINE) .venv/bin/python examples/demo.py --picture demo.png
 
-# Recursive calls keep this order under `make -j`.
+# Recursive calls keep this order under `make -j`. The downloads of the environment take place beside the first builds.
 test: tools
 	@echo "forebay.torch, training frameworks and forebay.queue are tested by make test-torch, which fetches 5.5 GB"
-	$(MAKE) rust
+	$(MAKE) venv & $(MAKE) rust; rust=$$?; wait $$! && exit $$rust
 	$(MAKE) models
-	$(MAKE) wheel
+	$(MAKE) package
 	$(MAKE) lint
 	$(MAKE) examples
 	$(MAKE) pytest
@@ -80,8 +80,15 @@ models:
 	RUSTFLAGS="--cfg loom" cargo test --locked --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 wheel:
+	$(MAKE) venv
+	$(MAKE) package
+
+# Most modules of the 11 000 are never imported, so none is compiled before it is.
+venv:
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/python/requirements.txt
+
+package:
 	rm -rf $(WHEELS)
 	$(BIN)/maturin build --quiet $(CARGO_PROFILE) --out $(WHEELS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEELS)/*.whl

@@ -1,16 +1,17 @@
-//! The cache of processed documents: written documents are read back, by forebay and by `zarrs`, and no
-//! committed document is lost.
-#![allow(
-    clippy::unwrap_used,
-    clippy::single_range_in_vec_init,
-    reason = "tests; subsets of an array of one axis are one range"
-)]
+//! The cache of processed documents: written documents are read back, and no committed document is lost.
+//!
+//! Other libraries read the same in `tests/python/cache/test_cache.py`, `zarrs` among them.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 #[cfg(debug_assertions)]
 #[path = "../../../tests/patience/mod.rs"]
 mod patience;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use forebay_base::{Error, ErrorKind};
 use forebay_cache::{
@@ -22,12 +23,8 @@ use forebay_cache::{
 };
 use forebay_engine::{engine::Policy, fields::DataType};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use zarrs::{
-    array::{Array, ArraySubset},
-    filesystem::FilesystemStore,
-};
 
 /// Document `i`: ids that identify document and position, and a matrix.
 fn document(i: u64) -> (Vec<u16>, [u64; 2], Vec<f32>) {
@@ -162,19 +159,91 @@ fn documents_and_values_are_read_back() {
     }
 }
 
+/// Bytes without the CRC-32C that ends them.
+fn checked(bytes: &[u8]) -> &[u8] {
+    let (bytes, sum) = bytes.split_last_chunk().unwrap();
+    assert_eq!(crc32c::crc32c(bytes), u32::from_le_bytes(*sum));
+    bytes
+}
+
+fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+fn i64s(bytes: &[u8]) -> Vec<i64> {
+    bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+}
+
+/// The number of offsets in an array, its chunks, the number of chunks in a full shard, and the files, as the
+/// specification of Zarr says.
+fn chunks(array: &Path) -> (usize, Vec<Vec<i64>>, usize, Vec<PathBuf>) {
+    let metadata: Value = serde_json::from_slice(&fs::read(array.join("zarr.json")).unwrap()).unwrap();
+    let number = |at: &str| metadata.pointer(at).and_then(Value::as_u64).unwrap() as usize;
+    let names = |at: &str| -> Vec<Value> {
+        metadata.pointer(at).unwrap().as_array().unwrap().iter().map(|codec| codec["name"].clone()).collect()
+    };
+    assert_eq!(metadata["data_type"], "int64");
+    assert_eq!(names("/codecs"), ["sharding_indexed"]);
+    assert_eq!(names("/codecs/0/configuration/codecs"), ["bytes", "zstd", "crc32c"]);
+    let n = number("/shape/0");
+    let shard_rows = number("/chunk_grid/configuration/chunk_shape/0");
+    let chunk_rows = number("/codecs/0/configuration/chunk_shape/0");
+    let n_chunks = shard_rows / chunk_rows;
+    let files: Vec<_> = (0..n.div_ceil(shard_rows)).map(|shard| array.join(format!("c/{shard}"))).collect();
+    let mut found = Vec::new();
+    for file in &files {
+        let file = fs::read(file).unwrap();
+        let index = i64s(checked(&file[file.len() - 16 * n_chunks - 4..]));
+        let left = n.div_ceil(chunk_rows) - found.len();
+        found.extend(index.as_chunks().0.iter().take(left).map(|&[at, len]| {
+            let chunk = zstd::decode_all(checked(&file[at as usize..(at + len) as usize])).unwrap();
+            assert_eq!(chunk.len(), 8 * chunk_rows);
+            i64s(&chunk)
+        }));
+    }
+    (n, found, n_chunks, files)
+}
+
+fn load(array: &Path) -> Vec<i64> {
+    let (n, chunks, ..) = chunks(array);
+    let mut found = chunks.concat();
+    found.truncate(n);
+    found
+}
+
+/// Replaces the offsets of an array of one shard.
+fn store(array: &Path, values: &[i64]) {
+    let (n, chunks, n_chunks, files) = chunks(array);
+    assert_eq!((n, files.len()), (values.len(), 1));
+    let chunk_rows = chunks[0].len();
+    let (mut file, mut index) = (Vec::new(), Vec::new());
+    for part in values.chunks(chunk_rows) {
+        let mut bytes: Vec<u8> = part.iter().flat_map(|value| value.to_le_bytes()).collect();
+        bytes.resize(8 * chunk_rows, 0);
+        let chunk = summed(zstd::encode_all(&bytes[..], 1).unwrap());
+        index.extend([file.len() as u64, chunk.len() as u64].map(u64::to_le_bytes).concat());
+        file.extend(chunk);
+    }
+    // Missing chunks.
+    index.resize(16 * n_chunks, 0xff);
+    file.extend(summed(index));
+    fs::write(&files[0], file).unwrap();
+}
+
 /// The offsets decrease only between chunks; within each chunk they are in order.
 #[test]
 fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
     const CHUNK: usize = 2048;
     let folder = TempDir::new().unwrap();
     write(folder.path(), Compression::None, &[3000], false);
-    let store = Arc::new(FilesystemStore::new(folder.path().join("train/prompt/input_ids/offsets")).unwrap());
-    let offsets = Array::open(store, "/").unwrap();
-    let mut all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
+    let offsets = folder.path().join("train/prompt/input_ids/offsets");
+    let mut all = load(&offsets);
     let before = all[CHUNK - 1];
     assert!(all.len() == 3001 && before > 1);
     all[CHUNK..].iter_mut().for_each(|end| *end -= before - 1);
-    offsets.store_array_subset(&offsets.subset_all(), all).unwrap();
+    store(&offsets, &all);
+    assert_eq!(load(&offsets), all);
 
     let reader = CacheReader::open(folder.path(), "train").unwrap();
     let ids = reader.field("prompt/input_ids").unwrap();
@@ -204,11 +273,8 @@ fn many_small_documents() {
         Processed { documents: n, columns: vec![column] }
     };
     let committed = || {
-        let store = Arc::new(FilesystemStore::new(folder.path().join("train/label/offsets")).unwrap());
-        let offsets = Array::open(store, "/").unwrap();
-        let n = offsets.shape()[0];
-        let all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
-        (n, all[0], all[n as usize - 1])
+        let offsets = load(&folder.path().join("train/label/offsets"));
+        (offsets.len() as u64, offsets[0], offsets[offsets.len() - 1])
     };
     let mut writer = open(folder.path(), Compression::None);
     for (documents, total) in [(65_535, 65_535), (1, 65_536), (10, 65_546), (100_000, 165_546)] {
@@ -226,26 +292,6 @@ fn many_small_documents() {
     assert_eq!(reader.document_of(0, 100_000).unwrap(), 100_000);
     let some = reader.documents(0, &[65_534, 65_535, 65_536]).unwrap();
     assert_eq!((some.data, some.shapes), (vec![254, 0, 0], vec![]));
-}
-
-#[test]
-fn zarrs_reads_the_same() {
-    for compression in [Compression::None, Compression::Zstd(3)] {
-        let folder = TempDir::new().unwrap();
-        write(folder.path(), compression, &[40, 2000], false);
-        let array = |name: &str| {
-            let store = Arc::new(FilesystemStore::new(folder.path()).unwrap());
-            Array::open(store, &format!("/train/{name}")).unwrap()
-        };
-        let data = array("prompt/input_ids/data");
-        let all: Vec<u16> = (0..2000).flat_map(|i| document(i).0).collect();
-        assert_eq!(data.shape(), [all.len() as u64]);
-        assert_eq!(data.retrieve_array_subset::<Vec<u16>>(&data.subset_all()).unwrap(), all);
-        let shapes = array("features/shapes");
-        assert_eq!(shapes.shape(), [2000, 1]);
-        let some = ArraySubset::new_with_ranges(&[1000..1003, 0..1]);
-        assert_eq!(shapes.retrieve_array_subset::<Vec<i64>>(&some).unwrap(), [1, 2, 3]);
-    }
 }
 
 #[test]

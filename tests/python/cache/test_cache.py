@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorstore
 import zarr
+import zarrs
 
 from caches import Number, expected, files, ids, same, unequal
 from forebay import ConfigError, ForebayError, Loader, SpectrogramTransform, StateError, _core, cache, decode
@@ -62,9 +64,30 @@ def test_a_processor_may_give_less_or_more(tmp_path: Path) -> None:
     ]
 
 
-def test_zarr_and_tensorstore_read_the_same(tmp_path: Path) -> None:
+ALL = slice(None)
+
+
+def by_zarr(array: Path, rows: slice = ALL) -> np.ndarray[Any, Any]:
+    return np.asarray(zarr.open_array(array, mode="r")[rows])
+
+
+def by_zarrs(array: Path, rows: slice = ALL) -> np.ndarray[Any, Any]:
+    """The array as the Rust crate decodes it, under the interface of zarr-python."""
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        opened = zarr.open_array(array, mode="r")
+        assert isinstance(opened.async_array.codec_pipeline, zarrs.ZarrsCodecPipeline)
+        return np.asarray(opened[rows])
+
+
+def by_tensorstore(array: Path, rows: slice = ALL) -> np.ndarray[Any, Any]:
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(array)}}
+    return np.asarray(tensorstore.open(spec, open=True).result()[rows].read().result())
+
+
+@pytest.mark.parametrize("read", [by_zarr, by_zarrs, by_tensorstore])
+def test_other_libraries_read_the_same(read: Callable[..., Any], tmp_path: Path) -> None:
     shards = {"a": range(300)}
-    for compression in ("none", "zstd"):
+    for compression in ("none", "zstd", "zstd:3"):
         folder = tmp_path / compression
         store = cache.build(shards, Number(), folder, compression=compression)
         wanted = {
@@ -74,13 +97,26 @@ def test_zarr_and_tensorstore_read_the_same(tmp_path: Path) -> None:
             "train/matrix/data": np.concatenate([np.full((i % 3 + 1) * (i % 5), i) for i in range(300)]),
             "train/number/data": np.arange(300),
         }
-        group = zarr.open_group(folder, mode="r")
         for name, values in wanted.items():
-            spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder / name)}}
-            for found in (group[name][:], tensorstore.open(spec, open=True).result().read().result()):
-                assert np.array_equal(found, values), (compression, name)
-        assert group["train/prompt/input_ids/data"].dtype == np.uint16
+            assert np.array_equal(read(folder / name), values), (compression, name)
+        assert read(folder / "train/prompt/input_ids/data").dtype == np.uint16
         assert np.array_equal(store.flat("prompt/input_ids", 5, 900), wanted["train/prompt/input_ids/data"][5:900])
+    group = zarr.open_group(tmp_path / "none", mode="r")
+    assert np.array_equal(group["train/number/data"][:], np.arange(300))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd:3"])
+def test_other_libraries_read_several_chunks_and_shards(compression: str, tmp_path: Path) -> None:
+    lengths = np.arange(165_546) % 3
+    values = np.arange(lengths.sum()) % 251
+    column = pa.ListArray.from_arrays(np.r_[0, np.cumsum(lengths)].astype(np.int32), values.astype(np.uint8))
+    pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet")
+    cache.build([tmp_path / "a.parquet"], None, tmp_path / "cache", commit_documents=65_535, compression=compression)
+    folder = tmp_path / "cache" / "train" / "x"
+    for read in (by_zarr, by_zarrs, by_tensorstore):
+        assert np.array_equal(read(folder / "offsets"), np.r_[len(lengths), np.cumsum(lengths)])
+        assert np.array_equal(read(folder / "data"), values)
+        assert np.array_equal(read(folder / "data", slice(70_000, 90_001)), values[70_000:90_001])
 
 
 @pytest.fixture

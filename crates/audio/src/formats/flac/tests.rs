@@ -2,15 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use symphonia::{
-    core::{
-        audio::{Audio, GenericAudioBufferRef},
-        codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_FLAC},
-        packet::PacketRef,
-        units::{Duration, Timestamp},
-    },
-    default::codecs::FlacDecoder,
+use symphonia::core::{
+    audio::{Audio, GenericAudioBufferRef},
+    codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_FLAC},
+    packet::PacketRef,
+    units::{Duration, Timestamp},
 };
+use symphonia_bundle_flac::FlacDecoder;
 
 use super::{
     compare::{any_frame, decoded, decoders},

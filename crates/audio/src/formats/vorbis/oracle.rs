@@ -5,17 +5,13 @@
 //!
 //! Source: own.
 
-use symphonia::{
-    core::{
-        audio::{Audio, GenericAudioBufferRef},
-        codecs::audio::{
-            AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_VORBIS,
-        },
-        packet::PacketRef,
-        units::{Duration, Timestamp},
-    },
-    default::codecs::VorbisDecoder,
+use symphonia::core::{
+    audio::{Audio, GenericAudioBufferRef},
+    codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_VORBIS},
+    packet::PacketRef,
+    units::{Duration, Timestamp},
 };
+use symphonia_codec_vorbis::VorbisDecoder;
 
 use super::{MAGIC, decoder::Decoder, link::IDENTIFICATION_LEN, list_streams, setup::Setup};
 use crate::{
