@@ -14,10 +14,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use forebay_base::{Error, ErrorKind};
 use forebay_cache::{
-    CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions,
+    BatchColumn, CacheReader, CacheWriter, ChunkCompression, Ledger, Processed, WriterOptions,
     build::{
         Build, BuildPlan, Commits, Interleaving, Process, Processor, Skips,
-        inputs::{Files, Limits, PIECE_BYTES, Projection, Rows},
+        inputs::{Files, InputRows, Limits, PIECE_BYTES, Projection},
     },
 };
 use forebay_engine::{engine::Policy, fields::DataType};
@@ -39,9 +39,9 @@ fn document(i: u64) -> (Vec<u16>, [u64; 2], Vec<f32>) {
 }
 
 fn processed(documents: std::ops::Range<u64>) -> Processed {
-    let mut ids = Column::flat("prompt/input_ids", DataType::Uint16, Vec::new(), Vec::new());
+    let mut ids = BatchColumn::flat("prompt/input_ids", DataType::Uint16, Vec::new(), Vec::new());
     let mut features =
-        Column { rank: 2, ..Column::flat("features", DataType::Float32, Vec::new(), Vec::new()) };
+        BatchColumn { rank: 2, ..BatchColumn::flat("features", DataType::Float32, Vec::new(), Vec::new()) };
     for i in documents.clone() {
         let (tokens, shape, matrix) = document(i);
         ids.lengths.push(tokens.len() as u64);
@@ -53,18 +53,18 @@ fn processed(documents: std::ops::Range<u64>) -> Processed {
     Processed { documents: documents.end - documents.start, columns: vec![ids, features] }
 }
 
-fn options(compression: Compression) -> WriterOptions {
+fn options(compression: ChunkCompression) -> WriterOptions {
     let made_by = json!({"processor": "test"}).as_object().cloned().unwrap_or_default();
     WriterOptions { compression, made_by, shards: vec!["a".into()], overwrite: false }
 }
 
-fn open(path: &Path, compression: Compression) -> CacheWriter {
+fn open(path: &Path, compression: ChunkCompression) -> CacheWriter {
     CacheWriter::open(path, "train", options(compression)).unwrap()
 }
 
 /// Writes the documents up to the last of `stops`, with a commit at each. If `is_cut`, the writer is dropped
 /// there with uncommitted documents and opened again.
-fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
+fn write(path: &Path, compression: ChunkCompression, stops: &[u64], is_cut: bool) {
     let mut writer = open(path, compression);
     let mut at = 0;
     for &stop in stops {
@@ -109,7 +109,7 @@ fn u16s(bytes: &[u8]) -> Vec<u16> {
 
 #[test]
 fn documents_and_values_are_read_back() {
-    for compression in [Compression::None, Compression::Zstd(1)] {
+    for compression in [ChunkCompression::None, ChunkCompression::Zstd(1)] {
         let folder = TempDir::new().unwrap();
         write(folder.path(), compression, &[1, 500, 3000], false);
         let reader = CacheReader::open(folder.path(), "train").unwrap();
@@ -167,7 +167,7 @@ fn documents_and_values_are_read_back() {
 fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
     const CHUNK: usize = 2048;
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[3000], false);
+    write(folder.path(), ChunkCompression::None, &[3000], false);
     let store = Arc::new(FilesystemStore::new(folder.path().join("train/prompt/input_ids/offsets")).unwrap());
     let offsets = Array::open(store, "/").unwrap();
     let mut all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
@@ -200,7 +200,8 @@ fn many_small_documents() {
     let folder = TempDir::new().unwrap();
     let one = |n: u64| {
         let data: Vec<u8> = (0..n).map(|i| i as u8).collect();
-        let column = Column { rank: 0, ..Column::flat("label", DataType::Uint8, data, vec![1; n as usize]) };
+        let column =
+            BatchColumn { rank: 0, ..BatchColumn::flat("label", DataType::Uint8, data, vec![1; n as usize]) };
         Processed { documents: n, columns: vec![column] }
     };
     let committed = || {
@@ -210,14 +211,14 @@ fn many_small_documents() {
         let all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
         (n, all[0], all[n as usize - 1])
     };
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     for (documents, total) in [(65_535, 65_535), (1, 65_536), (10, 65_546), (100_000, 165_546)] {
         writer.append("a", Some(one(documents))).unwrap();
         writer.commit().unwrap();
         assert_eq!(committed(), (total + 1, total as i64, total as i64));
         writer = {
             drop(writer);
-            open(folder.path(), Compression::None)
+            open(folder.path(), ChunkCompression::None)
         };
         assert_eq!(committed(), (total + 1, total as i64, total as i64));
     }
@@ -230,7 +231,7 @@ fn many_small_documents() {
 
 #[test]
 fn zarrs_reads_the_same() {
-    for compression in [Compression::None, Compression::Zstd(3)] {
+    for compression in [ChunkCompression::None, ChunkCompression::Zstd(3)] {
         let folder = TempDir::new().unwrap();
         write(folder.path(), compression, &[40, 2000], false);
         let array = |name: &str| {
@@ -252,7 +253,7 @@ fn zarrs_reads_the_same() {
 fn a_growing_cache_shows_what_is_committed() {
     let folder = TempDir::new().unwrap();
     assert_eq!(CacheReader::open(folder.path(), "train").unwrap_err().kind, ErrorKind::NotFound);
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let reader = CacheReader::open(folder.path(), "train").unwrap();
     assert_eq!((reader.length().unwrap().documents, reader.fields().len()), (0, 0));
     writer.append("a", Some(processed(0..10))).unwrap();
@@ -272,7 +273,7 @@ fn a_growing_cache_shows_what_is_committed() {
     let error = reader.refresh().unwrap_err();
     assert_eq!(error.kind, ErrorKind::State);
     assert!(error.message.ends_with("failed: the disk is full"), "{error}");
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     assert_eq!((writer.documents(), reader.refresh().unwrap().documents), (4000, 4000));
     writer.finish().unwrap();
     assert!(reader.refresh().unwrap().is_final);
@@ -281,12 +282,12 @@ fn a_growing_cache_shows_what_is_committed() {
 #[test]
 fn less_documents_than_before_is_an_error() {
     let folder = TempDir::new().unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(processed(0..10))).unwrap();
     writer.commit().unwrap();
     let reader = CacheReader::open(folder.path(), "train").unwrap();
     drop(writer);
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     let writer = CacheWriter::open(folder.path(), "train", again).unwrap();
     assert_eq!(writer.documents(), 0);
     let error = reader.refresh().unwrap_err();
@@ -297,17 +298,17 @@ fn less_documents_than_before_is_an_error() {
 #[test]
 fn one_writer_at_a_time_and_the_same_source() {
     let folder = TempDir::new().unwrap();
-    let writer = open(folder.path(), Compression::None);
-    let error = CacheWriter::open(folder.path(), "train", options(Compression::None)).unwrap_err();
+    let writer = open(folder.path(), ChunkCompression::None);
+    let error = CacheWriter::open(folder.path(), "train", options(ChunkCompression::None)).unwrap_err();
     assert!(error.kind == ErrorKind::State && error.message.starts_with("another writer has"), "{error}");
     drop(writer);
     let other = || WriterOptions {
         made_by: json!({"processor": "another"}).as_object().cloned().unwrap_or_default(),
         shards: vec!["a".into(), "b".into()],
-        ..options(Compression::None)
+        ..options(ChunkCompression::None)
     };
     CacheWriter::open(folder.path(), "train", other()).expect("no document was committed, so none is lost");
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(processed(0..10))).unwrap();
     writer.commit().unwrap();
     drop(writer);
@@ -356,7 +357,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
                 fs::write(path, text).unwrap();
             }
             let before = tree(folder.path());
-            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let asked = WriterOptions { overwrite, ..options(ChunkCompression::None) };
             let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
             assert_eq!(error.kind, kind, "{error}");
             assert!(error.message.contains(part), "{error}");
@@ -370,7 +371,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
     }
     let folder = TempDir::new().unwrap();
     for split in ["", ".", "..", "a/b", "/tmp/elsewhere", "a/"] {
-        let error = CacheWriter::open(folder.path(), split, options(Compression::None)).unwrap_err();
+        let error = CacheWriter::open(folder.path(), split, options(ChunkCompression::None)).unwrap_err();
         assert!(error.kind == ErrorKind::Config && error.message.starts_with("split is"), "{error}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -380,13 +381,14 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
 #[test]
 fn inputs_are_never_inside_the_target() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[10], false);
+    write(folder.path(), ChunkCompression::None, &[10], false);
     let input = folder.path().join("train/prompt/a.txt");
     fs::write(&input, "text").unwrap();
     let before = tree(folder.path());
     let name = folder.path().join("train/../train/prompt/a.txt").to_string_lossy().into_owned();
     for overwrite in [false, true] {
-        let asked = WriterOptions { shards: vec![name.clone()], overwrite, ..options(Compression::None) };
+        let asked =
+            WriterOptions { shards: vec![name.clone()], overwrite, ..options(ChunkCompression::None) };
         let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
         assert!(error.kind == ErrorKind::Config && error.message.contains("a.txt"), "{error}");
     }
@@ -397,7 +399,7 @@ fn inputs_are_never_inside_the_target() {
 #[test]
 fn foreign_files_survive_an_overwrite() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let old = files(folder.path());
     let foreign = [
         "notes.txt",
@@ -418,8 +420,8 @@ fn foreign_files_survive_an_overwrite() {
     let all = || tree(folder.path()).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let kept = |name: &&String| foreign.contains(&name.as_str());
     // Neither resuming nor a new beginning touches any of them.
-    drop(open(folder.path(), Compression::None));
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    drop(open(folder.path(), ChunkCompression::None));
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     drop(CacheWriter::open(folder.path(), "train", again.clone()).unwrap());
     assert_eq!(all().iter().filter(kept).count(), foreign.len());
     let ours = ["train/.writer", "train/zarr.json", "zarr.json"];
@@ -429,7 +431,7 @@ fn foreign_files_survive_an_overwrite() {
             .filter(|name| !kept(name))
             .all(|name| ours.contains(&name.as_str()) || name.ends_with("ledger.json"))
     );
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let mut new = files(folder.path());
     new.retain(|(name, _)| !foreign.contains(&name.as_str()));
     assert_eq!(new, old);
@@ -467,13 +469,13 @@ fn links_within_a_field_are_refused() {
     ];
     for (place, target) in places {
         let folder = TempDir::new().unwrap();
-        write(folder.path(), Compression::None, &[500], false);
+        write(folder.path(), ChunkCompression::None, &[500], false);
         let place = folder.path().join("train").join(place);
         if place.is_dir() { fs::remove_dir_all(&place) } else { fs::remove_file(&place) }.unwrap();
         symlink(elsewhere.path().join(target), &place).unwrap();
         let ledger = fs::read(folder.path().join("train/shard_ledger.json")).unwrap();
         for overwrite in [false, true] {
-            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let asked = WriterOptions { overwrite, ..options(ChunkCompression::None) };
             let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
             assert!(
                 error.kind == ErrorKind::State && error.message.contains("is where the field"),
@@ -486,10 +488,10 @@ fn links_within_a_field_are_refused() {
     }
     // The first file that a writer writes is not followed if it is a link.
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     symlink(elsewhere.path().join("c/0"), folder.path().join("train/.shard_ledger.json.forebay-part"))
         .unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(tree(elsewhere.path()), untouched);
 }
 
@@ -503,7 +505,7 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
         r#"{"zarr_format": 3, "node_type": "group", "attributes": {"mine": 1}}"#,
     )
     .unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let path = folder.path().join("train/features/data/c");
     fs::create_dir_all(&path).unwrap();
     fs::write(path.join("0"), "mine").unwrap();
@@ -513,7 +515,7 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
         "{error}"
     );
     drop(writer);
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     drop(CacheWriter::open(folder.path(), "train", again).unwrap());
     assert_eq!(fs::read(path.join("0")).unwrap(), b"mine");
     assert!(fs::read_to_string(folder.path().join("zarr.json")).unwrap().contains("mine"));
@@ -524,21 +526,21 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
 #[test]
 fn a_killed_writer_does_not_block_the_next_one() {
     let whole = TempDir::new().unwrap();
-    write(whole.path(), Compression::None, &[500], false);
+    write(whole.path(), ChunkCompression::None, &[500], false);
     let wanted = tree(whole.path());
     let folder = TempDir::new().unwrap();
     fs::create_dir_all(folder.path().join("train")).unwrap();
     fs::write(folder.path().join("train/.writer"), "").unwrap();
     fs::write(folder.path().join("train/.shard_ledger.json.forebay-part"), "{").unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let mut other = processed(0..300);
     other.columns[0].name = "aside".into();
     writer.append("a", Some(other)).unwrap();
     drop(writer);
     assert!(folder.path().join("train/aside/data/c").exists());
     // The removal of a cache stops in the middle: its ledger names the fields, and some files are gone.
-    drop(open(folder.path(), Compression::None));
-    write(folder.path(), Compression::None, &[500], false);
+    drop(open(folder.path(), ChunkCompression::None));
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
     let ledger = Ledger::read(&folder.path().join("train")).unwrap().unwrap();
     let begun = Ledger {
@@ -548,7 +550,7 @@ fn a_killed_writer_does_not_block_the_next_one() {
     };
     begun.write(&folder.path().join("train")).unwrap();
     fs::remove_file(folder.path().join("train/features/data/c/0")).unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
 }
 
@@ -560,12 +562,12 @@ fn relative(files: &[(String, Vec<u8>)], folder: &Path) -> Vec<(String, Vec<u8>)
 #[test]
 fn documents_that_do_not_fit_are_refused() {
     let folder = TempDir::new().unwrap();
-    let one = |columns: Vec<Column>| Processed { documents: 1, columns };
+    let one = |columns: Vec<BatchColumn>| Processed { documents: 1, columns };
     let flat = |name: &str, dtype, data: Vec<u8>| {
         let n = data.len() as u64 / DataType::bytes(dtype) as u64;
-        Column::flat(name, dtype, data, vec![n])
+        BatchColumn::flat(name, dtype, data, vec![n])
     };
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(one(vec![flat("x", DataType::Uint8, vec![1, 2])]))).unwrap();
     // Integers that fit are accepted in any type, and so is a document without values.
     writer.append("a", Some(one(vec![flat("x", DataType::Int16, vec![3, 0])]))).unwrap();
@@ -592,7 +594,7 @@ fn documents_that_do_not_fit_are_refused() {
 #[test]
 fn damage_is_found() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let path = folder.path().join("train/prompt/input_ids/data/c/0");
     let mut bytes = fs::read(&path).unwrap();
     bytes[1000] ^= 1;
@@ -614,7 +616,7 @@ proptest! {
     /// The files are the same for any commits and cuts.
     #[test]
     fn bytes_do_not_depend_on_commits(mut stops in prop::collection::vec(0u64..1500, 1..6), is_packed: bool) {
-        let compression = if is_packed { Compression::Zstd(1) } else { Compression::None };
+        let compression = if is_packed { ChunkCompression::Zstd(1) } else { ChunkCompression::None };
         stops.push(1500);
         stops.sort_unstable();
         let (one, many) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -629,16 +631,16 @@ proptest! {
 /// Keeps lines as bytes; refuses those with `bad`, and fails, as a user's function may, on one with `fail`.
 struct Lines(bool);
 
-impl Processor<Rows> for Lines {
-    fn worker(&self) -> Box<dyn Process<Rows>> {
+impl Processor<InputRows> for Lines {
+    fn worker(&self) -> Box<dyn Process<InputRows>> {
         Box::new(Self(self.0))
     }
 }
 
-impl Process<Rows> for Lines {
-    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> forebay_base::Result<Processed> {
-        let Rows::Text(lines) = rows else { panic!("lines") };
-        let mut column = Column::flat("bytes", DataType::Uint8, Vec::new(), Vec::new());
+impl Process<InputRows> for Lines {
+    fn process(&mut self, rows: InputRows, skips: &mut Skips<'_>) -> forebay_base::Result<Processed> {
+        let InputRows::Text(lines) = rows else { panic!("lines") };
+        let mut column = BatchColumn::flat("bytes", DataType::Uint8, Vec::new(), Vec::new());
         for (row, line) in lines.iter().enumerate() {
             if line.contains("fail") && self.0 {
                 return Err(forebay_base::Error::new(ErrorKind::Io, "a disk that comes and goes"));
@@ -683,7 +685,7 @@ fn pieces_of_batches_change_nothing() {
             let limits = Limits { piece_bytes, ..Limits::default() };
             let files = Files::new(shards.clone(), Projection::All, limits).unwrap();
             let policy = Policy { skip_bad: true, ..Policy::default() };
-            let options = WriterOptions { shards: Vec::new(), ..options(Compression::None) };
+            let options = WriterOptions { shards: Vec::new(), ..options(ChunkCompression::None) };
             let plan = BuildPlan {
                 path: path.clone(),
                 split: "train".into(),
@@ -734,7 +736,7 @@ mod refused {
     struct Endless(Vec<String>, Arc<()>);
 
     impl Shards for Endless {
-        type Batch = Rows;
+        type Batch = InputRows;
 
         fn names(&self) -> &[String] {
             &self.0
@@ -745,17 +747,17 @@ mod refused {
             _shard: usize,
             _skip: u64,
             size: u64,
-        ) -> forebay_base::Result<Box<dyn ReadShard<Rows>>> {
+        ) -> forebay_base::Result<Box<dyn ReadShard<InputRows>>> {
             Ok(Box::new(EndlessReader(size, self.1.clone())))
         }
     }
 
     struct EndlessReader(u64, #[expect(dead_code, reason = "counts")] Arc<()>);
 
-    impl ReadShard<Rows> for EndlessReader {
-        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay_base::Result<Option<DocumentPiece<Rows>>> {
+    impl ReadShard<InputRows> for EndlessReader {
+        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay_base::Result<Option<DocumentPiece<InputRows>>> {
             let lines = vec!["a line".to_owned(); self.0 as usize];
-            Ok(Some(DocumentPiece::whole(Rows::Text(lines), self.0)))
+            Ok(Some(DocumentPiece::whole(InputRows::Text(lines), self.0)))
         }
     }
 
@@ -780,7 +782,7 @@ mod refused {
                 fields: None,
                 policy: Policy::default(),
                 commits: Commits::default(),
-                options: WriterOptions { shards: Vec::new(), ..options(Compression::None) },
+                options: WriterOptions { shards: Vec::new(), ..options(ChunkCompression::None) },
             };
             forebay_engine::engine::inject_refused_thread(Some(n_started));
             let error = Build::start(plan(), endless(&readers), Lines(false)).unwrap_err();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Bijection, Order, Place, Window,
+    Bijection, Order, ReadingPlace, Window,
     buckets::{Buckets, CHAPTER},
     chapter::{BucketTotals, Chapter, ChapterRules, CutTotals},
     reading::crop_seed,
@@ -86,7 +86,7 @@ pub(crate) trait UncutDraws: Clone {
     /// The window after so many draws.
     fn window(&self, draws: u64) -> Window;
 
-    fn place(&mut self, ticket: u64) -> Place;
+    fn place(&mut self, ticket: u64) -> ReadingPlace;
 }
 
 /// The batches of one pass on one rank.

@@ -54,13 +54,13 @@ use table::{check, choices, config_struct, eval_preset, first, identity_word, va
 
 /// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
+pub enum CountOrAuto {
     Exactly(i64),
     /// The loader chooses the number while it runs.
     Auto,
 }
 
-impl From<i64> for Count {
+impl From<i64> for CountOrAuto {
     fn from(n: i64) -> Self {
         Self::Exactly(n)
     }
@@ -385,11 +385,11 @@ fn rank_problem(rank: i64, world_size: i64) -> Option<String> {
 }
 
 /// The number of worker threads, and whether the loader chooses how many of them work.
-fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
+fn workers(n: CountOrAuto, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
     match (n, cpu_budget) {
-        (Count::Auto, budget) => (budget.unwrap_or_else(|| (cores() as i64).min(MOST_WORKERS)), true),
-        (Count::Exactly(n), None) => (n, false),
-        (Count::Exactly(n), Some(budget)) => {
+        (CountOrAuto::Auto, budget) => (budget.unwrap_or_else(|| (cores() as i64).min(MOST_WORKERS)), true),
+        (CountOrAuto::Exactly(n), None) => (n, false),
+        (CountOrAuto::Exactly(n), Some(budget)) => {
             problems.push(format!(
                 "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
                 shown(budget),
@@ -401,10 +401,10 @@ fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i6
 }
 
 /// The most batches made ahead, and whether the loader chooses their number.
-fn prefetched(n: Count) -> (i64, bool) {
+fn prefetched(n: CountOrAuto) -> (i64, bool) {
     match n {
-        Count::Auto => (AUTO_PREFETCH[1] as i64, true),
-        Count::Exactly(n) => (n, false),
+        CountOrAuto::Auto => (AUTO_PREFETCH[1] as i64, true),
+        CountOrAuto::Exactly(n) => (n, false),
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    fields::{DataType, Dim, Field, Row, Run, Runs, Value},
+    fields::{DataType, Dim, Field, Row, Runs, Value, ValueRun},
 };
 
 /// Which labels become columns of frames, and where their times are.
@@ -279,7 +279,7 @@ struct HeardLabel {
 pub struct FramesScratch {
     events: Vec<HeardEvent>,
     labels: Vec<HeardLabel>,
-    runs: Vec<Run>,
+    runs: Vec<ValueRun>,
 }
 
 /// Events that share less than this many seconds with a clip are not in it; that of `pyannote.core`.
@@ -345,7 +345,7 @@ impl FramesScratch {
                 (first.recording, &first.label) == (event.recording, &event.label)
             });
             let Some(last) = last else {
-                let run = Run { column: 0, start: event.first, end: event.end };
+                let run = ValueRun { column: 0, start: event.first, end: event.end };
                 let runs_now = runs.len()..runs.len() + 1;
                 fallible_alloc::push(runs, run)?;
                 let n_frames = event.end - event.first;
@@ -360,7 +360,7 @@ impl FramesScratch {
             match run {
                 Some(run) => run.end = run.end.max(event.end),
                 None => {
-                    fallible_alloc::push(runs, Run { column: 0, start: event.first, end: event.end })?;
+                    fallible_alloc::push(runs, ValueRun { column: 0, start: event.first, end: event.end })?;
                     last.runs.end = runs.len();
                 }
             }
@@ -395,7 +395,7 @@ impl FramesScratch {
                 (_, Key::Name(_)) => continue,
             };
             for run in &runs[label.runs.clone()] {
-                let run = Run { column, ..*run };
+                let run = ValueRun { column, ..*run };
                 if shift == 0 {
                     found.push(run);
                 } else {
@@ -408,7 +408,7 @@ impl FramesScratch {
 }
 
 /// A run of frames of which those of a range were moved by fewer than all of them, to later ones.
-fn rolled_run(run: Run, moved: &Range<usize>, shift: u32) -> impl Iterator<Item = Run> {
+fn rolled_run(run: ValueRun, moved: &Range<usize>, shift: u32) -> impl Iterator<Item = ValueRun> {
     let (first, end) = (moved.start as u32, moved.end as u32);
     let border = end - shift;
     let part = |from: u32, to: u32| (run.start.max(from), run.end.min(to));
@@ -421,7 +421,7 @@ fn rolled_run(run: Run, moved: &Range<usize>, shift: u32) -> impl Iterator<Item 
         of(part(border, end), i64::from(first) - i64::from(border)),
         of(part(end, u32::MAX), 0),
     ];
-    parts.into_iter().flatten().map(move |(start, end)| Run { start, end, ..run })
+    parts.into_iter().flatten().map(move |(start, end)| ValueRun { start, end, ..run })
 }
 
 /// Calls `each` with the labels and times of a row's lists.

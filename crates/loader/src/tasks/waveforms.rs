@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc, source::Record};
 /// Reads the waveforms of rows, for one worker.
 #[derive(Debug)]
 pub struct WaveformReader {
-    others: Vec<Other>,
+    others: Vec<OtherWaveform>,
     /// As in [`WaveformPlan`].
     recordings: Vec<usize>,
     columns: Vec<String>,
@@ -33,13 +33,13 @@ pub struct WaveformReader {
     joined: Vec<f32>,
 }
 
-struct Other {
+struct OtherWaveform {
     reader: Box<dyn ReadPartner>,
     decoder: ClipDecoder,
     planner: ClipPlanner,
 }
 
-impl fmt::Debug for Other {
+impl fmt::Debug for OtherWaveform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Other").field("planner", &self.planner).finish_non_exhaustive()
     }
@@ -50,7 +50,7 @@ impl WaveformReader {
     pub fn new(planner: &ClipPlanner) -> Option<Self> {
         let WaveformPlan { recordings, columns, others, fills_missing, .. } =
             planner.plan().waveforms.as_ref()?;
-        let other = |OtherRecordings(pool): &OtherRecordings| Other {
+        let other = |OtherRecordings(pool): &OtherRecordings| OtherWaveform {
             reader: pool.reader(),
             decoder: ClipDecoder::default(),
             planner: planner.clone(),
@@ -104,7 +104,7 @@ impl WaveformReader {
     }
 }
 
-impl Other {
+impl OtherWaveform {
     /// Reads the clip of a row at that place.
     fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<()> {
         let begin = ClipStart::Same(place);

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use super::{
     fingerprint::Fingerprint,
-    pairs::{Dropout, Parts},
+    pairs::{MergeDropout, Parts},
     trie::Trie,
     words::Words,
 };
@@ -296,7 +296,7 @@ impl SentencePiece {
     pub fn encode_with_dropout(
         &self,
         text: &str,
-        dropout: Dropout,
+        dropout: MergeDropout,
         scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
