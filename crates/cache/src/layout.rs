@@ -2,8 +2,8 @@
 //!
 //! An array is cut into *shards*, one file each, and these into *chunks*, the unit of decoding. A file holds
 //! its chunks, then the index and a CRC-32C. The index has offset and length of each chunk, all ones for a
-//! missing one. A chunk is its values in little-endian bytes, compressed if [`ChunkCompression`] says so, then a
-//! CRC-32C. The last chunk of an array is padded with zeros.
+//! missing one. A chunk is its values in little-endian bytes, compressed if [`ChunkCompression`] says so,
+//! then a CRC-32C. The last chunk of an array is padded with zeros.
 //!
 //! Uncompressed is the default: token ids shrink by a quarter with zstd, which decompresses at less than a
 //! tenth of the speed of the page cache (`docs/decisions.md`).

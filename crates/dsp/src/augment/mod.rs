@@ -1,8 +1,8 @@
 //! [`Augment`]: random changes of clips and features, each a pure function of a record's random bits.
 //!
 //! A recipe is a list of [`Step`]s. Steps on the waveform run in their order, then the features are computed,
-//! then the steps on features run in their order; [`StepKind::Speed`] belongs to the reading of the clip and is
-//! applied before all others. What a step draws are hashes of (the record's bits, the step's class and its
+//! then the steps on features run in their order; [`StepKind::Speed`] belongs to the reading of the clip and
+//! is applied before all others. What a step draws are hashes of (the record's bits, the step's class and its
 //! number among the steps of that class, the number of the draw), the first of which decides whether it is
 //! applied. So a further step never changes what others draw, and nothing depends on threads. Arithmetic on
 //! samples is without fused products, so that bits do not depend on the CPU. Sources of the definitions: with

@@ -86,8 +86,8 @@ impl FilesSource {
     /// checked between rows.
     ///
     /// # Errors
-    /// As [`RecordingTable::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no class;
-    /// [`ErrorKind::Config`] for options that are for shards.
+    /// As [`RecordingTable::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no
+    /// class; [`ErrorKind::Config`] for options that are for shards.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         plans: &[TablePlan],

@@ -25,9 +25,9 @@
 //! # Dropout
 //!
 //! With BPE dropout each pair that could be merged is left out with probability `p`. Whether it is left out
-//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`MergeDropout`]), so it does
-//! not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when a
-//! neighbour makes it another pair. There are no windows, since no cut has a proof.
+//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`MergeDropout`]), so it
+//! does not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when
+//! a neighbour makes it another pair. There are no windows, since no cut has a proof.
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
 //! algorithm 1. Dropout: Provilkov, Emelianenko, Voita, "BPE-Dropout" (2020), algorithm 1, with one draw for
@@ -60,7 +60,6 @@ pub trait Alphabet {
     /// A byte or a symbol.
     type Unit: Copy;
 
-    /// The id of a unit.
     fn id(&self, unit: Self::Unit) -> u32;
 }
 
