@@ -66,7 +66,6 @@ enum StepGroup {
 }
 
 impl StepGroup {
-    /// The name of its class.
     fn name(&self) -> &'static str {
         match self {
             Self::OneOf { .. } => "OneOf",

@@ -206,7 +206,6 @@ impl PyFrontEnd {
     }
 }
 
-/// An object of `forebay.features`.
 pub fn read_features(object: &Bound<'_, PyAny>) -> Result<FeatureObject, ArgumentError> {
     let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
     let description = state::json(&object.call_method0("to_dict")?)?;

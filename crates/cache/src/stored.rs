@@ -71,7 +71,6 @@ impl StoredArray {
         })
     }
 
-    /// The type of the values.
     pub fn dtype(&self) -> DataType {
         self.layout.dtype
     }

@@ -41,7 +41,6 @@ impl IdType {
         Self::F64,
     ];
 
-    /// Bytes of a number.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
@@ -235,7 +234,6 @@ fn extend<const N: usize>(bytes: &[u8], ids: &mut Vec<u32>, convert: impl Fn([u8
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// The record of some ids.
 pub(crate) fn record(bytes: bytes::Bytes, id_type: IdType) -> RawRecord {
     RawRecord::new(bytes, id_type.row())
 }

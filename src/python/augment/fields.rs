@@ -53,7 +53,6 @@ impl RecipeFields<'_> {
         Ok(steps)
     }
 
-    /// The steps of an `Only`.
     pub(super) fn only_steps(&mut self) -> PyResult<Vec<PlannedStep>> {
         let field: String = self.get("field")?;
         let mut steps = self.member_steps()?;
@@ -169,7 +168,6 @@ impl RecipeFields<'_> {
             [self.one_of(name, &["rms", "active", "clip", "lufs"])?])
     }
 
-    /// A `Level`.
     pub(super) fn level(&mut self, decibels: [f64; 2]) -> PyResult<StepKind> {
         let of: Option<String> = self.get("of")?;
         let peak: Option<f64> = self.get("peak")?;

@@ -109,7 +109,6 @@ pub enum Projection {
     },
 }
 
-/// What a shard is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShardKind {
     Rows(FileFormat),

@@ -126,7 +126,6 @@ fn null_of(table: &RecordBatch, row: usize) -> Option<String> {
     Some(table.schema_ref().field(at).name().clone())
 }
 
-/// Appends rows without nulls.
 fn append(array: &ArrayRef, column: &mut BatchColumn) -> Result<()> {
     let lengths: Vec<u64>;
     let values: ArrayRef = match array.data_type() {

@@ -17,7 +17,6 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As [`Leaf::fields`].
     fn fields(&self) -> Result<Arc<[Field]>>;
 
-    /// As [`Leaf::is_remote`].
     fn is_remote(&self) -> bool {
         false
     }

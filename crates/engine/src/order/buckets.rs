@@ -53,7 +53,6 @@ impl From<Arc<[f32]>> for Lengths {
     }
 }
 
-/// The length of a draw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Length {
     pub seconds: f32,
@@ -299,7 +298,6 @@ impl Buckets {
         Length { seconds: self.lengths.seconds[row as usize], tokens }
     }
 
-    /// The lengths of these rows.
     pub fn lengths(&self, rows: &[u64]) -> Vec<Length> {
         let seconds = &self.lengths.seconds;
         // Each table in a loop of its own, so that reads beyond the caches overlap.

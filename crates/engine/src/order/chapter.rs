@@ -15,7 +15,6 @@ pub struct Chapter {
     begins: Vec<u32>,
     /// The longest rows that a batch of each step may have.
     limits: Vec<BucketLimit>,
-    /// The length of each draw.
     lengths: Vec<Length>,
     /// All draws by length, for substitutes.
     by_length: OnceLock<Vec<u32>>,
@@ -160,7 +159,6 @@ impl Chapter {
         }
     }
 
-    /// The length of a draw.
     pub fn length(&self, draw: u32) -> Length {
         self.lengths[draw as usize]
     }

@@ -43,7 +43,6 @@ struct KnownStart {
     draws: u64,
 }
 
-/// A chapter on this rank.
 #[derive(Debug)]
 struct RankChapter {
     chapter: Chapter,
@@ -97,14 +96,12 @@ pub struct Cuts<D> {
     /// The draws of an epoch; `None` if the pass is one long epoch.
     per_epoch: Option<u64>,
     rules: ChapterRules,
-    /// This rank's streams.
     streams: Range<u64>,
     infinite: bool,
     known: Mutex<Vec<KnownStart>>,
     recent: Mutex<VecDeque<RecentChapter>>,
 }
 
-/// A draw of this rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CutDraw {
     pub(super) epoch: u64,

@@ -58,7 +58,6 @@ impl Groups {
         Self { later: starts.iter().skip(1).copied().collect(), ..self }
     }
 
-    /// The number of sources.
     pub fn n_sources(&self) -> usize {
         self.later.len() + 1
     }

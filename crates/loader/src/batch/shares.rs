@@ -39,17 +39,14 @@ pub struct SourceMix {
 }
 
 impl SourceMix {
-    /// One source.
     pub fn one() -> Self {
         Self { starts: Arc::new([]), stages: Vec::new(), in_tokens: false, end: MixEnd::FirstExhausted }
     }
 
-    /// The number of sources.
     pub fn n_sources(&self) -> usize {
         self.starts.len().saturating_sub(1).max(1)
     }
 
-    /// A meter for each source.
     pub fn meters(&self) -> Arc<[SourceMeter]> {
         (0..self.n_sources()).map(|_| SourceMeter::default()).collect()
     }
@@ -144,7 +141,6 @@ pub struct SourceMeter {
 /// What became of one source's documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// Documents that were taken.
     pub documents: u64,
     /// Tokens in rows.
     pub tokens: u64,

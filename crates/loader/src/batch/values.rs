@@ -7,7 +7,6 @@ use crate::{
     fields::{DataType, Element, Field, Runs, Sparse, Value, ValueRun},
 };
 
-/// The bytes of numbers.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }

@@ -52,7 +52,6 @@ use crate::{
 
 use table::{check, choices, config_struct, eval_preset, first, identity_word, value};
 
-/// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountOrAuto {
     Exactly(i64),

@@ -29,7 +29,6 @@ pub struct FramesRule {
     pub grid: Option<[f64; 2]>,
 }
 
-/// Where labelled times are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventSource {
     /// In a table, found by the path of a row's recording.
@@ -80,12 +79,16 @@ impl FramesRule {
 /// The axis of a field along the time of its clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TimeAxis {
-    /// The frames of the features.
     FeatureFrames,
     /// Those frames of `duration` seconds, `step` seconds apart, that lie within the clip.
-    Frames { step: f64, duration: f64 },
+    Frames {
+        step: f64,
+        duration: f64,
+    },
     /// This many values per second.
-    Values { rate: f64 },
+    Values {
+        rate: f64,
+    },
 }
 
 /// The places of such an axis, of one clip.
@@ -120,7 +123,6 @@ impl TimeGrid {
 /// A part of a clip, and where in a recording it is from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClipPiece {
-    /// The samples of the clip.
     pub at: Range<usize>,
     /// Seconds from the start of the row to its first sample.
     pub start: f64,
@@ -236,7 +238,6 @@ pub struct ClipTimes<'a> {
     pub sample_rate: f64,
     pub grid: TimeGrid,
     pub rolled: RolledFrames,
-    /// The number of the source.
     pub source: usize,
 }
 
@@ -252,7 +253,6 @@ pub(super) trait EachEvent {
     ) -> Result<()>;
 }
 
-/// An event in a clip.
 #[derive(Debug)]
 struct HeardEvent {
     recording: u64,

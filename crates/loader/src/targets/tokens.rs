@@ -26,7 +26,6 @@ pub enum TextEncoder {
     Characters(Box<Characters>),
 }
 
-/// How text becomes ids.
 #[derive(Clone)]
 pub struct TokensRule {
     pub encoder: Arc<TextEncoder>,

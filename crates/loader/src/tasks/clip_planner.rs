@@ -145,7 +145,6 @@ impl AudioPlan {
         self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
     }
 
-    /// The waveforms of a row.
     pub fn n_waveforms(&self) -> usize {
         self.waveforms.as_ref().map_or(1, WaveformPlan::n)
     }

@@ -25,7 +25,6 @@ pub struct WaveformReader {
     columns: Vec<String>,
     /// The clip of each of the others.
     read: Vec<Vec<f32>>,
-    /// Whether zeros stand for nulls.
     fills_missing: bool,
     /// Of each recording, whether the row has it.
     is_present: Vec<bool>,

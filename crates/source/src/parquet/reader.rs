@@ -125,7 +125,6 @@ impl ParquetReader {
         values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
-    /// A row of ids.
     fn read_ids(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let found = self.with_values(shard, row, run, |values, at| values.numbers(0, "id", at));
         // The pages are dropped, unless the row was one of many.

@@ -44,7 +44,6 @@ pub(super) struct GroupValues {
 struct NumberColumn {
     lists: ArrayRef,
     items: ArrayRef,
-    /// The values of the items.
     bytes: Bytes,
     id_type: IdType,
 }

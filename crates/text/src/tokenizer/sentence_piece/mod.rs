@@ -103,9 +103,7 @@ impl UnknownCharacters {
 enum Algorithm {
     Unigram(Unigram),
     Merges(Box<Merges>),
-    /// Each word is a piece.
     Words(Trie),
-    /// Each character is a piece.
     Characters(Trie),
 }
 
@@ -175,7 +173,6 @@ pub struct SentencePiece {
 pub struct PieceScratch {
     words: Words,
     parts: Parts,
-    /// A normalised text.
     normalized: Vec<u8>,
     merges: MergeBuffers,
     paths: Paths,

@@ -199,7 +199,6 @@ impl TrieUnit {
     }
 }
 
-/// The map of a model.
 #[derive(Debug)]
 struct CharsMap {
     units: Vec<TrieUnit>,

@@ -10,7 +10,6 @@
 use super::PieceType;
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy)]
 enum ProtoValue<'a> {
     Varint(u64),
