@@ -10,9 +10,9 @@ use std::{fs, hint::black_box, path::Path, sync::Arc, time::Duration};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
     Result,
-    cache::{CacheWriter, Column, Processed, WriterOptions},
+    cache::{BatchColumn, CacheWriter, Processed, WriterOptions},
     config::RowConfig,
-    dataset::{CacheStore, Dataset, Leaf, LeafSelection, Length, MixtureRules, TokenLeaf},
+    dataset::{CacheStore, Dataset, Leaf, LeafLength, LeafSelection, MixtureRules, TokenLeaf},
     engine::{Engine, Step},
     fields::{ColumnPool, DataType, Field},
     order::{Stop, WeightStage},
@@ -31,11 +31,11 @@ impl Leaf for Counted {
         Ok(Arc::new([]))
     }
 
-    fn length(&self) -> Result<Length> {
-        Ok(Length { rows: self.0, is_final: true })
+    fn length(&self) -> Result<LeafLength> {
+        Ok(LeafLength { rows: self.0, is_final: true })
     }
 
-    fn wait(&self, _rows: u64, _give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, _rows: u64, _give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         self.length()
     }
 
@@ -105,7 +105,7 @@ fn write(folder: &Path, dtype: DataType) -> Result<()> {
         let bytes = |at| id(at).to_le_bytes().into_iter().take(dtype.bytes());
         let data: Vec<u8> = (begin..begin + (1 << 20)).flat_map(bytes).collect();
         let lengths = (0..1 << 10).map(|_| 1 << 10).collect();
-        let columns = vec![Column::flat("input_ids", dtype, data, lengths)];
+        let columns = vec![BatchColumn::flat("input_ids", dtype, data, lengths)];
         writer.append("one", Some(Processed { documents: 1 << 10, columns }))?;
     }
     writer.advance("one", true);
@@ -124,7 +124,7 @@ fn batches(criterion: &mut Criterion) {
     let Ok(mut dataset) = Dataset::of(Arc::new(windows)).permutation(1) else { return };
     for n_workers in [1, 2] {
         let config = RowConfig {
-            n_workers: forebay::config::Count::Exactly(n_workers),
+            n_workers: forebay::config::CountOrAuto::Exactly(n_workers),
             ..RowConfig::new(ROWS as i64)
         };
         let Ok((plan, share)) = config.check() else { continue };

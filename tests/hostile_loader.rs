@@ -26,7 +26,7 @@ use std::{
 use arrow_array::{ArrayRef, NullArray, StringArray, StructArray};
 use forebay::{
     ErrorKind, LoaderConfig, Result,
-    config::Count,
+    config::CountOrAuto,
     contract::{Collate, TaskFor},
     engine::{Engine, Plan, Step},
     source::{ArrowOptions, Recordings},
@@ -85,8 +85,8 @@ fn loader(order: &str) -> (Plan, AudioTask) {
         n_mels: 8,
         n_fft: 256,
         hop_length: 80,
-        n_workers: Count::Exactly(2),
-        prefetch_batches: Count::Exactly(1),
+        n_workers: CountOrAuto::Exactly(2),
+        prefetch_batches: CountOrAuto::Exactly(1),
         order: Some(order.into()),
         ..LoaderConfig::eval()
     };

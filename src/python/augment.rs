@@ -29,7 +29,9 @@ use crate::{
     fallible_alloc, float_mode,
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
-        augment::{Calling, Choice, Drawing, Exchange, Kind, MOST_PARTS, MOST_STEPS, Pairing, Shape, Step},
+        augment::{
+            Calling, Choice, Drawing, Exchange, FilterShape, MOST_PARTS, MOST_STEPS, Pairing, Step, StepKind,
+        },
         target_len,
     },
 };
@@ -47,11 +49,11 @@ const MOST_REMIXED: i64 = 1024;
 pub struct PyStep {
     /// One, or those of a group.
     steps: Vec<PlannedStep>,
-    group: Option<Group>,
+    group: Option<StepGroup>,
 }
 
 /// What several steps have in common.
-enum Group {
+enum StepGroup {
     /// One of them is drawn.
     OneOf {
         /// One for each step.
@@ -63,8 +65,7 @@ enum Group {
     Only,
 }
 
-impl Group {
-    /// The name of its class.
+impl StepGroup {
     fn name(&self) -> &'static str {
         match self {
             Self::OneOf { .. } => "OneOf",
@@ -102,69 +103,73 @@ impl PyStep {
         let kind = match kind {
             "Gain" => given.gain(DB)?,
             "Level" => given.level(DB)?,
-            "SwapChannels" => Kind::SwapChannels,
-            "Polarity" => Kind::Polarity,
-            "Roll" => Kind::Roll {
+            "SwapChannels" => StepKind::SwapChannels,
+            "Polarity" => StepKind::Polarity,
+            "Roll" => StepKind::Roll {
                 shift: given.bounds("shift", SHARES)?,
                 wraps: given.one_of("fill", &["wrap", "zeros"])? == 0,
             },
-            "Noise" => Kind::Noise {
+            "Noise" => StepKind::Noise {
                 snr_db: given.bounds("snr_db", DB)?,
                 slope_db: given.bounds("slope_db", [-12.0, 12.0])?,
                 loudness: given.loudness("level")?,
             },
-            "Dither" => Kind::Dither { amount: given.bounds("amount", [0.0, 1.0])? },
-            "DropFreq" => Kind::DropFreq {
+            "Dither" => StepKind::Dither { amount: given.bounds("amount", [0.0, 1.0])? },
+            "DropFreq" => StepKind::DropFreq {
                 freq: given.bounds("freq", [0.0, 1.0])?,
                 width: given.bounds("width", [0.001, 0.25])?,
                 n: given.counts("n", MOST_PARTS / 2)?,
             },
-            "DropChunk" => Kind::DropChunk {
+            "DropChunk" => StepKind::DropChunk {
                 length_ms: given.bounds("length_ms", [0.0, 60_000.0])?,
                 n: given.counts("n", MOST_PARTS)?,
                 noise_factor: given.bounds("noise_factor", [0.0, 100.0])?,
             },
-            "Filter" => Kind::Filter {
-                shape: [Shape::LowPass, Shape::HighPass, Shape::BandPass, Shape::Peak]
-                    [given.one_of("shape", &["lowpass", "highpass", "bandpass", "peak"])?],
+            "Filter" => StepKind::Filter {
+                shape: [
+                    FilterShape::LowPass,
+                    FilterShape::HighPass,
+                    FilterShape::BandPass,
+                    FilterShape::Peak,
+                ][given.one_of("shape", &["lowpass", "highpass", "bandpass", "peak"])?],
                 freq: given.bounds("freq", [1.0, 384_000.0])?,
                 q: given.bounds("q", [0.01, 100.0])?,
                 gain_db: given.bounds("gain_db", [-60.0, 60.0])?,
                 n: given.number("n", MOST_PARTS as i64)?,
             },
-            "Clip" => Kind::Clip { db: given.bounds("db", [-200.0, 0.0])? },
-            "Speed" => Kind::Speed { factors: given.factors()? },
+            "Clip" => StepKind::Clip { db: given.bounds("db", [-200.0, 0.0])? },
+            "Speed" => StepKind::Speed { factors: given.factors()? },
             "Mix" => {
                 let mixing = given.mixing()?;
                 source = Some(if mixing.is_own { given.own_rows()? } else { given.source(kind)? });
-                Kind::Mix(mixing)
+                StepKind::Mix(mixing)
             }
             "Reverb" => {
                 source = Some(given.source(kind)?);
-                Kind::Reverb
+                StepKind::Reverb
             }
-            "Mixup" => Kind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
+            "Mixup" => StepKind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
             "CutMix" => {
                 let exchange =
                     [Exchange::CutFrames, Exchange::CutBox][given.one_of("part", &["frames", "box"])?];
-                Kind::Pair(Pairing { exchange, beta: given.beta()? })
+                StepKind::Pair(Pairing { exchange, beta: given.beta()? })
             }
             "Remix" => {
                 let group = given.number("group", MOST_REMIXED)?;
                 if group == 1 {
                     given.problems.push(format!("group is 1, must be 2 to {MOST_REMIXED}"));
                 }
-                Kind::Remix { group }
+                StepKind::Remix { group }
             }
-            "SpecAugment" => Kind::SpecAugment(given.masks()?),
+            "SpecAugment" => StepKind::SpecAugment(given.masks()?),
             "Python" => {
                 let held = OwnedObject::new(&given.value("function")?)?;
                 let step = Arc::new(UserStep::new(&held)?);
                 function = Some(held.unbind());
                 let on_features = given.one_of("on", &["waveform", "features"])? == 1;
-                Kind::Call(Calling { function: step, on_features })
+                StepKind::Call(Calling { function: step, on_features })
             }
-            "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
+            "FrameRoll" => StepKind::FrameRoll { shift: given.bounds("shift", SHARES)? },
             "OneOf" => {
                 let (steps, group) = given.one_of_steps()?;
                 given.check()?;
@@ -173,7 +178,7 @@ impl PyStep {
             "Only" => {
                 let steps = given.only_steps()?;
                 given.check()?;
-                return Ok(Self { steps, group: Some(Group::Only) });
+                return Ok(Self { steps, group: Some(StepGroup::Only) });
             }
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
         };
@@ -197,8 +202,8 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaq
         let found = plan_of("augment", at, &step?).map_err(ArgumentError::Raised)?;
         let PyStep { steps: each, group } = found.get();
         let drawn = group.iter().filter_map(|group| match group {
-            Group::OneOf { weights, p } => Some((weights, p)),
-            Group::Only => None,
+            StepGroup::OneOf { weights, p } => Some((weights, p)),
+            StepGroup::Only => None,
         });
         let mut choices =
             drawn.flat_map(|(weights, p)| Choice::of_weights(groups.next().unwrap_or(0), *p, weights));
@@ -275,7 +280,7 @@ fn described<'py, 's>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(members) = identity::members(description) {
         let made = members.iter().map(|one| match steps.next() {
-            Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
+            Some(Step { kind: StepKind::Call(calling), p, .. }) => called(py, calling, *p),
             _ => state::made(py, Some(one)),
         });
         let made = made.collect::<PyResult<Vec<_>>>()?;
@@ -288,7 +293,7 @@ fn described<'py, 's>(
         return module.getattr("OneOf")?.call((made,), Some(&fields));
     }
     match steps.next() {
-        Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
+        Some(Step { kind: StepKind::Call(calling), p, .. }) => called(py, calling, *p),
         _ => state::made(py, Some(description)),
     }
 }

@@ -29,7 +29,6 @@ const MOST_TOKENS: RangeInclusive<i64> = 1..=1 << 31;
 const TOKEN_BINS: RangeInclusive<i64> = 1..=256;
 const MULTIPLES: RangeInclusive<i64> = 1..=1 << 20;
 
-/// The description of batches.
 #[pyclass(module = "forebay._core", name = "_Batching", frozen)]
 pub struct PyBatching(BucketConfig);
 

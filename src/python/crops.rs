@@ -29,7 +29,6 @@ const MOST_REDRAWS: i64 = 64;
 /// The most clips of a recording in one example.
 const MOST_VIEWS: i64 = 256;
 
-/// The description of a crop.
 #[pyclass(module = "forebay._core", name = "_Crop", frozen)]
 pub struct PyCrop(CropConfig);
 

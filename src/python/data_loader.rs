@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Result,
     compose::identity::{RowIdentity, shortened},
     config::RowConfig,
-    dataset::{Length, id_type},
+    dataset::{LeafLength, id_type},
     engine::{Engine, Position},
     fields::Columns,
     state::Identity,
@@ -244,7 +244,7 @@ impl DataLoader {
         to_dict(py, columns, pool.fields())
     }
 
-    fn rows(&self, py: Python<'_>) -> PyResult<Length> {
+    fn rows(&self, py: Python<'_>) -> PyResult<LeafLength> {
         self.before_pass(py)?;
         detach(py, || self.source.length(0)).map_err(|error| to_python(py, &error))
     }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, cancel,
     dataset::{
-        CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf, id_type,
+        CacheStore, Dataset, DocumentLeaf, LeafLength, ListStore, MixtureRules, Store, TokenLeaf, id_type,
     },
     fields::{ColumnPool, DataType, Field},
     fork_lock,
@@ -117,7 +117,7 @@ impl _Dataset {
         epoch: u64,
         rows: u64,
         deadline: Option<Instant>,
-    ) -> PyResult<Length> {
+    ) -> PyResult<LeafLength> {
         let _inside = Inside::begin(py);
         let mut dataset = self.dataset.clone();
         loop {
@@ -138,7 +138,7 @@ impl _Dataset {
 }
 
 /// The number of rows for Python, None if infinite, and whether it is final.
-fn length(Length { rows, is_final }: Length) -> (Option<u64>, bool) {
+fn length(LeafLength { rows, is_final }: LeafLength) -> (Option<u64>, bool) {
     ((rows != u64::MAX).then_some(rows), is_final)
 }
 

@@ -23,21 +23,21 @@ use crate::sync::plain::{Condvar, Count, Mutex, MutexGuard};
 /// A value that one thread at a time may take.
 #[derive(Debug)]
 pub struct FairLock<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<FairLockState<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct FairLockState<T> {
     value: Option<T>,
     /// In order of arrival, but places of the same thread the other way round.
-    line: VecDeque<Place>,
+    line: VecDeque<QueuedThread>,
     next_ticket: u64,
 }
 
 /// A call that waits for the value.
 #[derive(Debug)]
-struct Place {
+struct QueuedThread {
     ticket: u64,
     thread: ThreadId,
     /// Whether the thread is in [`Turn::take`].
@@ -51,7 +51,7 @@ pub struct Turn<'a, T> {
 }
 
 /// The taken value, which is returned to the lock on drop.
-pub struct Taken<'a, T> {
+pub struct FairLockGuard<'a, T> {
     value: Option<T>,
     lock: &'a FairLock<T>,
     /// It counts as a lock that this thread holds.
@@ -60,7 +60,7 @@ pub struct Taken<'a, T> {
 
 impl<T> FairLock<T> {
     pub fn new(value: T) -> Self {
-        let state = State { value: Some(value), line: VecDeque::new(), next_ticket: 0 };
+        let state = FairLockState { value: Some(value), line: VecDeque::new(), next_ticket: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -70,20 +70,20 @@ impl<T> FairLock<T> {
         state.next_ticket += 1;
         let interrupted = state.line.iter().position(|place| place.thread == here);
         let at = interrupted.unwrap_or(state.line.len());
-        state.line.insert(at, Place { ticket, thread: here, is_waiting: false });
+        state.line.insert(at, QueuedThread { ticket, thread: here, is_waiting: false });
         Turn { lock: self, ticket }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, FairLockState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<'a, T> Turn<'a, T> {
     /// Waits for the value, at most `timeout`; taking it ends the place in the queue.
-    pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
+    pub fn take(&mut self, timeout: Duration) -> Option<FairLockGuard<'a, T>> {
         let (lock, ticket) = (self.lock, self.ticket);
-        let is_next = |state: &State<T>| {
+        let is_next = |state: &FairLockState<T>| {
             let next = state.line.iter().find(|place| place.is_waiting);
             state.value.is_some() && next.is_some_and(|next| next.ticket == ticket)
         };
@@ -99,11 +99,11 @@ impl<'a, T> Turn<'a, T> {
             return None;
         }
         state.line.retain(|place| place.ticket != ticket);
-        state.value.take().map(|value| Taken { value: Some(value), lock, _count: Count::new() })
+        state.value.take().map(|value| FairLockGuard { value: Some(value), lock, _count: Count::new() })
     }
 }
 
-impl<T> State<T> {
+impl<T> FairLockState<T> {
     fn set_waiting(&mut self, ticket: u64, is_waiting: bool) {
         if let Some(place) = self.line.iter_mut().find(|place| place.ticket == ticket) {
             place.is_waiting = is_waiting;
@@ -122,14 +122,14 @@ impl<T> Drop for Turn<'_, T> {
     }
 }
 
-impl<T> Drop for Taken<'_, T> {
+impl<T> Drop for FairLockGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.lock().value = self.value.take();
         self.lock.changed.notify_all();
     }
 }
 
-impl<T> Deref for Taken<'_, T> {
+impl<T> Deref for FairLockGuard<'_, T> {
     type Target = T;
 
     #[expect(clippy::unwrap_used, reason = "the value leaves in drop only")]
@@ -138,7 +138,7 @@ impl<T> Deref for Taken<'_, T> {
     }
 }
 
-impl<T> DerefMut for Taken<'_, T> {
+impl<T> DerefMut for FairLockGuard<'_, T> {
     #[expect(clippy::unwrap_used, reason = "the value leaves in drop only")]
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().unwrap()

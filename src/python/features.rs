@@ -24,10 +24,10 @@ use crate::{
     error::shown,
     float_mode, fork_lock, parallel,
     transform::{
-        Channels, FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad,
-        SpectrogramConfig, Window,
+        FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, KeptChannels, Layout, MelScale, Pad,
+        SpectrogramConfig, WindowFunction,
         features::MOST_CHANNELS,
-        front_end::{Cepstrum, Compression, Conditioning, Fill, Level, Normalization},
+        front_end::{Cepstrum, Conditioning, Normalization, PadValue, SpectrumCompression, WaveformLevel},
     },
 };
 
@@ -206,7 +206,6 @@ impl PyFrontEnd {
     }
 }
 
-/// An object of `forebay.features`.
 pub fn read_features(object: &Bound<'_, PyAny>) -> Result<FeatureObject, ArgumentError> {
     let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
     let description = state::json(&object.call_method0("to_dict")?)?;
@@ -241,10 +240,13 @@ impl Argument for Option<FeatureObject> {
 }
 
 /// The samples of one or several waveforms, without conversion.
-fn samples<'py>(waveform: &Bound<'py, PyAny>, channels: Channels) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
+fn samples<'py>(
+    waveform: &Bound<'py, PyAny>,
+    channels: KeptChannels,
+) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
     let (n_axes, one) = match channels {
-        Channels::All(_) => (2, "channels, n_samples"),
-        Channels::Mean | Channels::One(_) => (1, "n_samples"),
+        KeptChannels::All(_) => (2, "channels, n_samples"),
+        KeptChannels::Mean | KeptChannels::One(_) => (1, "n_samples"),
     };
     let wrong = |found: String| {
         PyTypeError::new_err(format!(
@@ -262,7 +264,7 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>, channels: Channels) -> PyResult<Py
     if samples.as_slice().is_err() || !samples.is_c_contiguous() || !fits {
         return Err(wrong(found));
     }
-    if let Channels::All(Some(n)) = channels
+    if let KeptChannels::All(Some(n)) = channels
         && samples.shape()[samples.shape().len() - 2] != n
     {
         return Err(wrong(format!("{found}, and n_channels is {n}")));
@@ -276,11 +278,11 @@ impl RecipeFields<'_> {
         Ok(allowed[self.one_of("dtype", &names)?])
     }
 
-    fn channels(&mut self) -> PyResult<Channels> {
+    fn channels(&mut self) -> PyResult<KeptChannels> {
         let n = self.count("n_channels", MOST_CHANNELS as i64)?;
         let channels = self.value("channels")?;
         let found = match channels.extract::<String>() {
-            Ok(_) => [Channels::Mean, Channels::All(n)][self.one_of("channels", &["mean", "all"])?],
+            Ok(_) => [KeptChannels::Mean, KeptChannels::All(n)][self.one_of("channels", &["mean", "all"])?],
             Err(_) => {
                 let channel: i64 = named("channels", &channels)?;
                 if !(0..MOST_CHANNELS as i64).contains(&channel) {
@@ -290,10 +292,10 @@ impl RecipeFields<'_> {
                         shown(channel)
                     ));
                 }
-                Channels::One(channel.max(0) as usize)
+                KeptChannels::One(channel.max(0) as usize)
             }
         };
-        if n.is_some() && !matches!(found, Channels::All(_)) {
+        if n.is_some() && !matches!(found, KeptChannels::All(_)) {
             self.problems.push("n_channels is for channels=\"all\"; leave it out".to_owned());
         }
         Ok(found)
@@ -320,9 +322,10 @@ impl RecipeFields<'_> {
             scale: self.float("scale")?,
             ..Conditioning::default()
         };
-        let peak = Level::Peak(self.float("peak")?);
+        let peak = WaveformLevel::Peak(self.float("peak")?);
         if self.get::<Option<String>>("normalize_waveform")?.is_some() {
-            found.level = [peak, Level::ZScore][self.one_of("normalize_waveform", &["peak", "zscore"])?];
+            found.level =
+                [peak, WaveformLevel::ZScore][self.one_of("normalize_waveform", &["peak", "zscore"])?];
         }
         // A peak that is not used is checked too.
         self.problems.extend(peak.problem().filter(|_| found.level != peak));
@@ -340,7 +343,8 @@ impl RecipeFields<'_> {
             win_length,
             hop_length: self.whole("hop_length")?.unwrap_or(1),
             power: self.float("power")?,
-            window: Window::ALL[self.one_of("window", &Window::ALL.map(Window::name))?],
+            window: WindowFunction::ALL
+                [self.one_of("window", &WindowFunction::ALL.map(WindowFunction::name))?],
             mel_scale: None,
             ..SpectrogramConfig::default()
         };
@@ -380,8 +384,8 @@ impl RecipeFields<'_> {
             _ => None,
         };
         let fill = match self.choice_or_float("fill", &["silence", "minimum"])? {
-            Ok(choice) => [Fill::Silence, Fill::Minimum][choice],
-            Err(number) => Fill::Number(number),
+            Ok(choice) => [PadValue::Silence, PadValue::Minimum][choice],
+            Err(number) => PadValue::Number(number),
         };
         let layout = [Layout::Mel, Layout::Time];
         let names = layout.map(Layout::name);
@@ -396,7 +400,7 @@ impl RecipeFields<'_> {
         Ok(FrontEndConfig {
             conditioning,
             spectrogram,
-            compression: compression.unwrap_or(Compression::None),
+            compression: compression.unwrap_or(SpectrumCompression::None),
             cepstrum,
             fill,
             normalization,
@@ -437,15 +441,17 @@ impl RecipeFields<'_> {
         Ok(Some(RecipeFields::new(value.cast_into()?)))
     }
 
-    fn compression(&mut self) -> PyResult<Compression> {
+    fn compression(&mut self) -> PyResult<SpectrumCompression> {
         Ok(match &*self.get::<String>("type")? {
-            "Log10" => Compression::Log10 { floor: self.float("floor")?, range: self.optional("range")? },
-            "Decibel" => Compression::Decibel {
+            "Log10" => {
+                SpectrumCompression::Log10 { floor: self.float("floor")?, range: self.optional("range")? }
+            }
+            "Decibel" => SpectrumCompression::Decibel {
                 reference: self.choice_or_float("reference", &["max"])?.err(),
                 amin: self.float("amin")?,
                 top_db: self.optional("top_db")?,
             },
-            "PCEN" => Compression::Pcen {
+            "PCEN" => SpectrumCompression::Pcen {
                 smooth: self.float("smooth")?,
                 gain: self.float("gain")?,
                 bias: self.float("bias")?,
@@ -454,11 +460,11 @@ impl RecipeFields<'_> {
                 initial: self.optional("initial")?,
             },
             _ => {
-                let floor = Compression::LnFloor(self.float("floor")?);
+                let floor = SpectrumCompression::LnFloor(self.float("floor")?);
                 let Some(eps) = self.optional("eps")? else { return Ok(floor) };
                 // A floor that is not used is checked too.
                 self.problems.extend(floor.problems());
-                Compression::LnPlus(eps)
+                SpectrumCompression::LnPlus(eps)
             }
         })
     }

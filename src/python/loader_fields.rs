@@ -87,7 +87,6 @@ pub fn described<'py>(
     Ok(list)
 }
 
-/// Columns, in words.
 fn shown_columns(columns: &[String]) -> String {
     let names: Vec<_> = columns.iter().map(|name| format!("{name:?}")).collect();
     format!("{} {}", if names.len() == 1 { "column" } else { "columns" }, names.join(", "))

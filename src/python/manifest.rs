@@ -19,7 +19,6 @@ use crate::{
     source::files::{GivenRows, GivenValue, Manifest, RowSource, Unit},
 };
 
-/// The description of a table.
 #[pyclass(module = "forebay._core", name = "_Manifest", frozen)]
 pub struct PyManifest(Arc<Manifest>);
 

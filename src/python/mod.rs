@@ -152,8 +152,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(augment::_augment_features, module)?)?;
     module.add_function(wrap_pyfunction!(augment::_augment_numbers, module)?)?;
     module.add_function(wrap_pyfunction!(user_step::_function_name, module)?)?;
-    module.add_class::<spectrogram::SpectrogramTransform>()?;
-    module.add_class::<tokenizer::Tokenizer>()?;
+    module.add_class::<spectrogram::PySpectrogramTransform>()?;
+    module.add_class::<tokenizer::PyTokenizer>()?;
     cache::add(module)?;
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;

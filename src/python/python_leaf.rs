@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{Leaf, LeafSelection, Length},
+    dataset::{Leaf, LeafLength, LeafSelection},
     fields::Field,
     fork_lock::OnceLock,
 };
@@ -56,14 +56,14 @@ impl Leaf for PythonLeaf {
         Ok(self.fields.get_or_init(|| fields).clone())
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         self.call("return its length", |object| {
             let (rows, is_final): (Option<u64>, bool) = object.call_method0("_length")?.extract()?;
-            Ok(Length { rows: rows.unwrap_or(u64::MAX), is_final })
+            Ok(LeafLength { rows: rows.unwrap_or(u64::MAX), is_final })
         })
     }
 
-    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         let mut pause = PAUSES[0];
         loop {
             let length = self.length()?;

@@ -24,7 +24,6 @@ use crate::{
     targets::Key,
 };
 
-/// The description of a sampling.
 #[pyclass(module = "forebay._core", name = "_Sampling", frozen)]
 pub struct PySampling(Sampling);
 

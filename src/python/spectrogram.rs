@@ -46,10 +46,10 @@ type Positional = (u32, usize, usize, usize);
 /// ConfigError
 ///     Parameters are out of range; the message lists all of them.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
-pub struct SpectrogramTransform(transform::SpectrogramTransform);
+pub struct PySpectrogramTransform(transform::SpectrogramTransform);
 
 #[pymethods]
-impl SpectrogramTransform {
+impl PySpectrogramTransform {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None, **unknown), text_signature = "(sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None)")]
@@ -169,7 +169,7 @@ impl SpectrogramTransform {
     }
 }
 
-impl SpectrogramTransform {
+impl PySpectrogramTransform {
     pub fn core(&self) -> &transform::SpectrogramTransform {
         &self.0
     }

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// The description of a target.
 #[pyclass(module = "forebay._core", name = "_Target", frozen)]
 pub struct PyTarget(TargetConfig);
 

@@ -58,7 +58,6 @@ impl PyTextRows {
     }
 }
 
-/// How conversations become texts.
 fn chat_rule(given: &mut RecipeFields<'_>) -> PyResult<ChatRule> {
     let (template, train_on): (String, String) = (given.get("template")?, given.get("train_on")?);
     let is_known = template == "tokenizer" || ChatTemplate::named(&template).is_some();

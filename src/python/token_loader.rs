@@ -39,7 +39,7 @@ use crate::{
     engine::{Engine, Losses, Position},
     error::counted,
     fields::Field,
-    order::{Groups, Place, Stride},
+    order::{Groups, ReadingPlace, Stride},
     source::DocumentSources,
     state::{Identity, merge},
     tasks::{SourceRows, TokenTask},
@@ -332,7 +332,7 @@ impl LoaderImpl for TokenLoader {
         // bounded: by the streams that the engine has.
         position.stream_positions.get_or_insert_with(|| vec![StreamPosition::default(); places.len()].into());
         let mut state = self.identity.state(&position);
-        if let Some(&Place { epoch, row, .. }) = places.first() {
+        if let Some(&ReadingPlace { epoch, row, .. }) = places.first() {
             let group = self.source.row_groups()[self.source.row_group_of(row)];
             let shard = self.source.shards()[group.shard].path.file_name().unwrap_or_default();
             let epoch = if self.config.infinite { epoch } else { position.epoch };

@@ -27,7 +27,6 @@ const MOST_TOKENS: i64 = 1 << 20;
 
 const PADS: RangeInclusive<i64> = -(1 << 31)..=(1 << 31) - 1;
 
-/// The rule of `Tokens`.
 pub fn tokens(given: &mut RecipeFields<'_>) -> PyResult<TokensRule> {
     let py = given.py();
     let tokenizer = tokenizer(given)?;
@@ -63,7 +62,6 @@ pub fn tokens(given: &mut RecipeFields<'_>) -> PyResult<TokensRule> {
     Ok(TokensRule { times, ..rule })
 }
 
-/// The rule of `Characters`.
 pub fn characters(given: &mut RecipeFields<'_>) -> PyResult<TokensRule> {
     let py = given.py();
     let vocabulary: Vec<String> = given.value("vocabulary")?.extract()?;

@@ -29,7 +29,7 @@ pub type OpenedTokenizer = (tokenizer::Tokenizer, Py<PyAny>, TokenizerOptions);
 /// one of `transformers`. None for any other object. Warns of a BOS or EOS beyond the file's ids.
 pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<OpenedTokenizer>> {
     let py = given.py();
-    if let Ok(own) = given.cast::<Tokenizer>() {
+    if let Ok(own) = given.cast::<PyTokenizer>() {
         let (core, made_of, of_own) = own.get().parts(py);
         if options == TokenizerOptions::default() || options == of_own {
             return Ok(Some((core, made_of, of_own)));
@@ -91,14 +91,14 @@ const MAX_THREADS: i64 = 1024;
 /// Raises `ConfigError` (a `ValueError`) if the file is none of these or is damaged, or if parameters do not
 /// fit it, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
-pub struct Tokenizer {
+pub struct PyTokenizer {
     tokenizer: tokenizer::Tokenizer,
     given: Py<PyAny>,
     options: TokenizerOptions,
 }
 
 #[pymethods]
-impl Tokenizer {
+impl PyTokenizer {
     #[new]
     #[pyo3(signature = (path, *, pattern=None, special_tokens=None, bos_id=None, eos_id=None))]
     fn new(
@@ -254,7 +254,7 @@ impl Tokenizer {
     }
 }
 
-impl Tokenizer {
+impl PyTokenizer {
     /// The tokenizer of the core, what it was made of, and its options.
     pub fn parts(&self, py: Python<'_>) -> OpenedTokenizer {
         (self.tokenizer.clone(), self.given.clone_ref(py), self.options.clone())

@@ -25,7 +25,6 @@ pub struct Planes {
 }
 
 impl Planes {
-    /// An empty buffer, without memory.
     #[inline]
     pub fn new() -> Self {
         Self::default()

@@ -15,7 +15,7 @@ use super::{
     files::{self, replace, sync_folder},
     layout::ArrayLayout,
     ledger::local,
-    stored::Stored,
+    stored::StoredArray,
 };
 use crate::{Error, Result, fallible_alloc};
 
@@ -75,7 +75,7 @@ impl ArrayWriter {
         let names = folder.join("c");
         fs::create_dir_all(&names).map_err(|error| Error::io(&names, "make", error))?;
         if rows > 0 {
-            let stored = Stored::open(&local(), folder)?;
+            let stored = StoredArray::open(&local(), folder)?;
             let first = shard * layout.shard_rows;
             if has_head && shard > 0 {
                 let mut full = writer.read_back(&stored, 0, layout.shard_rows)?;
@@ -89,7 +89,7 @@ impl ArrayWriter {
     }
 
     /// Encodes the rows of a shard again. The bytes are the same, since encoding depends on the values alone.
-    fn read_back(&mut self, stored: &Stored, start: u64, end: u64) -> Result<ShardChunks> {
+    fn read_back(&mut self, stored: &StoredArray, start: u64, end: u64) -> Result<ShardChunks> {
         let chunk = self.layout.chunk_rows;
         let width = (self.layout.width() as usize) * self.layout.dtype.bytes();
         let mut chunks = ShardChunks::default();

@@ -10,11 +10,11 @@ use crate::{
 pub struct Processed {
     pub documents: u64,
     /// One for each field, each with all documents.
-    pub columns: Vec<Column>,
+    pub columns: Vec<BatchColumn>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct BatchColumn {
     /// The field's path in a document.
     pub name: String,
     pub dtype: DataType,
@@ -28,7 +28,7 @@ pub struct Column {
     pub shapes: Vec<u64>,
 }
 
-impl Column {
+impl BatchColumn {
     pub fn flat(name: impl Into<String>, dtype: DataType, data: Vec<u8>, lengths: Vec<u64>) -> Self {
         Self { name: name.into(), dtype, rank: 1, data, lengths, shapes: Vec::new() }
     }
@@ -67,7 +67,7 @@ impl Processed {
                 ));
             }
         }
-        for Column { name, dtype, rank, data, lengths, shapes } in &self.columns {
+        for BatchColumn { name, dtype, rank, data, lengths, shapes } in &self.columns {
             if let Some(problem) = bad_name(name) {
                 return wrong(format!("{name:?} is not allowed as the name of a field: {problem}"));
             }
@@ -110,7 +110,8 @@ impl Processed {
             *self = more;
             return Ok(());
         }
-        let is_like = |(a, b): (&Column, &Column)| a.name == b.name && a.dtype == b.dtype && a.rank == b.rank;
+        let is_like =
+            |(a, b): (&BatchColumn, &BatchColumn)| a.name == b.name && a.dtype == b.dtype && a.rank == b.rank;
         if self.columns.len() != more.columns.len() || !self.columns.iter().zip(&more.columns).all(is_like) {
             let message = "the documents of a batch have different fields, expected the same fields in each";
             return Err(Error::new(ErrorKind::Schema, message));

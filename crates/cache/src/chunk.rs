@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::layout::{ArrayLayout, Compression};
+use super::layout::{ArrayLayout, ChunkCompression};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Offset and length in the index of a missing chunk.
@@ -18,12 +18,12 @@ pub fn encode(layout: &ArrayLayout, raw: &[u8], out: &mut Vec<u8>) -> Result<()>
     let begin = out.len();
     let missing = layout.chunk_bytes() - raw.len();
     match layout.compression {
-        Compression::None => {
+        ChunkCompression::None => {
             out.extend_from_slice(raw);
             let len = out.len() + missing;
             fallible_alloc::resize(out, len, 0)?;
         }
-        Compression::Zstd(level) => {
+        ChunkCompression::Zstd(level) => {
             let mut filled = Vec::new();
             let raw = if missing == 0 {
                 raw
@@ -52,8 +52,8 @@ pub fn decode<'a>(layout: &ArrayLayout, bytes: &'a [u8], scratch: &'a mut Vec<u8
         return Err(corrupt("the checksum of a chunk is wrong: the file is damaged"));
     }
     let raw = match layout.compression {
-        Compression::None => packed,
-        Compression::Zstd(_) => {
+        ChunkCompression::None => packed,
+        ChunkCompression::Zstd(_) => {
             fallible_alloc::resize(scratch, layout.chunk_bytes(), 0)?;
             let n = unpack(packed, scratch)
                 .map_err(|error| corrupt("a chunk cannot be decompressed").because(error))?;
@@ -172,13 +172,13 @@ mod tests {
     use super::*;
     use crate::fields::DataType;
 
-    fn small(compression: Compression) -> ArrayLayout {
+    fn small(compression: ChunkCompression) -> ArrayLayout {
         ArrayLayout { dtype: DataType::Uint16, columns: None, chunk_rows: 4, shard_rows: 12, compression }
     }
 
     #[test]
     fn chunks_are_filled_up_and_checked() {
-        for compression in [Compression::None, Compression::Zstd(1)] {
+        for compression in [ChunkCompression::None, ChunkCompression::Zstd(1)] {
             let layout = small(compression);
             let mut bytes = Vec::new();
             encode(&layout, &[1, 0, 2, 0], &mut bytes).unwrap();
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn indices_are_read_as_written() {
-        let layout = small(Compression::None);
+        let layout = small(ChunkCompression::None);
         for (ends, regular) in [(&[12, 24][..], true), (&[12, 20], false), (&[], false)] {
             let mut bytes = Vec::new();
             ChunkIndex::encode(&layout, ends, &mut bytes);

@@ -5,7 +5,7 @@ use crate::{
     build::inputs::fuzz::inputs,
     chunk::{self, ChunkIndex},
     fields::DataType,
-    layout::{ArrayLayout, Compression, MAX_CHUNK_BYTES},
+    layout::{ArrayLayout, ChunkCompression, MAX_CHUNK_BYTES},
     ledger::Ledger,
 };
 
@@ -43,9 +43,9 @@ fn shard(bytes: &[u8]) {
         columns: None,
         chunk_rows: 4,
         shard_rows: 12,
-        compression: Compression::None,
+        compression: ChunkCompression::None,
     };
-    for layout in [plain, ArrayLayout { columns: Some(3), compression: Compression::Zstd(1), ..plain }] {
+    for layout in [plain, ArrayLayout { columns: Some(3), compression: ChunkCompression::Zstd(1), ..plain }] {
         let Some((room, index)) =
             bytes.split_at_checked(bytes.len().saturating_sub(ChunkIndex::size(&layout)))
         else {

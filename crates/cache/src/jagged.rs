@@ -17,9 +17,9 @@ use serde_json::json;
 
 use super::{
     append::{ArrayWriter, write_json},
-    batch::Column,
-    layout::{ArrayLayout, Compression, MAX_COUNT, MAX_RANK},
-    stored::Stored,
+    batch::BatchColumn,
+    layout::{ArrayLayout, ChunkCompression, MAX_COUNT, MAX_RANK},
+    stored::StoredArray,
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -50,9 +50,9 @@ pub struct FieldDocuments {
 #[derive(Debug)]
 pub struct JaggedReader {
     folder: PathBuf,
-    data: Stored,
-    offsets: Stored,
-    shapes: Option<Stored>,
+    data: StoredArray,
+    offsets: StoredArray,
+    shapes: Option<StoredArray>,
     rank: usize,
     kept: fork_lock::Mutex<HashMap<u64, Arc<[u64]>>>,
 }
@@ -61,9 +61,9 @@ impl JaggedReader {
     /// Opens the field in `folder`; without a `rank`, the arrays determine it.
     ///
     /// # Errors
-    /// As [`Stored::open`]; [`ErrorKind::Format`] if the arrays don't match each other.
+    /// As [`StoredArray::open`]; [`ErrorKind::Format`] if the arrays don't match each other.
     pub fn open(storage: &Arc<dyn Storage>, folder: &Path, rank: Option<usize>) -> Result<Self> {
-        let open = |name| Stored::open(storage, &folder.join(name));
+        let open = |name| StoredArray::open(storage, &folder.join(name));
         let (data, offsets) = (open("data")?, open("offsets")?);
         let has_shapes = match rank {
             // Asking whether an object is there would be a request.
@@ -73,7 +73,7 @@ impl JaggedReader {
         let shapes = has_shapes.then(|| open("shapes")).transpose()?;
         let of_shapes = shapes.as_ref().map_or(1, |shapes| shapes.width().saturating_add(1) as usize);
         let rank = rank.unwrap_or(of_shapes);
-        let is_ends = |stored: &Stored| stored.dtype() == DataType::Int64;
+        let is_ends = |stored: &StoredArray| stored.dtype() == DataType::Int64;
         if data.width() != 1
             || offsets.width() != 1
             || rank.max(1) != of_shapes
@@ -104,7 +104,7 @@ impl JaggedReader {
     /// The end of the last of the first `documents` documents, in values.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn end(&self, documents: u64) -> Result<u64> {
         Ok(self.offsets(documents..documents, documents)?[0])
     }
@@ -112,7 +112,7 @@ impl JaggedReader {
     /// Fills `out` with values from `start` on; `values` is their number in all.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn read_flat(&self, start: u64, out: &mut [u8], values: u64) -> Result<()> {
         self.data.read(start, out, values)
     }
@@ -120,7 +120,7 @@ impl JaggedReader {
     /// The start of the first of `documents`, and the end of each; `length` is the number of all documents.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
         let mut ends = Vec::new();
         fallible_alloc::reserve(&mut ends, (documents.end - documents.start) as usize + 1)?;
@@ -181,7 +181,7 @@ impl JaggedReader {
     /// The shapes of documents, `rank` numbers each; `length` is the number of all documents.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn shapes(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
         let ends = self.offsets(documents.clone(), length)?;
         let lengths: Vec<u64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -220,7 +220,7 @@ impl JaggedReader {
     /// The documents `indices`, of `length` documents with `values` values.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<FieldDocuments> {
         let bytes = self.data.dtype().bytes() as u64;
         if self.is_remote() {
@@ -283,7 +283,7 @@ impl JaggedReader {
     /// The shapes of the documents `indices`, as [`Self::shapes`].
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub(crate) fn shapes_of(&self, indices: &[u64], length: u64) -> Result<Vec<u64>> {
         let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
         let one = |&index: &u64| self.shapes(index..index + 1, length);
@@ -300,7 +300,7 @@ impl JaggedReader {
     /// Requests the ends of documents that are not kept, all at once.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub(crate) fn request_ends(&self, indices: &[u64], length: u64) -> Result<()> {
         let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let mut chunks = fallible_alloc::with_room(indices.len().saturating_mul(2))?;
@@ -316,7 +316,7 @@ impl JaggedReader {
     /// The document that `value` is in; `length` is the number of all documents.
     ///
     /// # Errors
-    /// As [`Stored::read`].
+    /// As [`StoredArray::read`].
     pub fn document_of(&self, value: u64, length: u64) -> Result<u64> {
         // The first entry above `value` is the end of its document.
         let (mut low, mut high) = (0, length);
@@ -384,7 +384,7 @@ impl JaggedWriter {
         folder: &Path,
         dtype: DataType,
         rank: usize,
-        compression: Compression,
+        compression: ChunkCompression,
         (documents, values): (u64, u64),
     ) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make", error))?;
@@ -420,7 +420,7 @@ impl JaggedWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be stored.
-    pub fn append(&mut self, column: &Column, values: &[u8]) -> Result<()> {
+    pub fn append(&mut self, column: &BatchColumn, values: &[u8]) -> Result<()> {
         let mut end = self.values();
         let mut ends = fallible_alloc::with_room(column.lengths.len().saturating_mul(8))?;
         for length in &column.lengths {

@@ -2,8 +2,8 @@
 //!
 //! An array is cut into *shards*, one file each, and these into *chunks*, the unit of decoding. A file holds
 //! its chunks, then the index and a CRC-32C. The index has offset and length of each chunk, all ones for a
-//! missing one. A chunk is its values in little-endian bytes, compressed if [`Compression`] says so, then a
-//! CRC-32C. The last chunk of an array is padded with zeros.
+//! missing one. A chunk is its values in little-endian bytes, compressed if [`ChunkCompression`] says so,
+//! then a CRC-32C. The last chunk of an array is padded with zeros.
 //!
 //! Uncompressed is the default: token ids shrink by a quarter with zstd, which decompresses at less than a
 //! tenth of the speed of the page cache (`docs/decisions.md`).
@@ -29,13 +29,13 @@ pub const MAX_RANK: usize = 64;
 const SHARD_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Compression {
+pub enum ChunkCompression {
     #[default]
     None,
     Zstd(i32),
 }
 
-impl Compression {
+impl ChunkCompression {
     /// The compression with a user's name for it: `none`, `zstd` or `zstd:LEVEL`.
     ///
     /// # Errors
@@ -71,12 +71,12 @@ pub struct ArrayLayout {
     pub chunk_rows: u64,
     /// Rows of a shard, a multiple of `chunk_rows`.
     pub shard_rows: u64,
-    pub compression: Compression,
+    pub compression: ChunkCompression,
 }
 
 impl ArrayLayout {
     /// The layout of the values of a field.
-    pub fn data(dtype: DataType, compression: Compression) -> Self {
+    pub fn data(dtype: DataType, compression: ChunkCompression) -> Self {
         let bytes = dtype.bytes() as u64;
         Self {
             dtype,
@@ -95,7 +95,7 @@ impl ArrayLayout {
             columns: None,
             chunk_rows: 1 << 11,
             shard_rows: 1 << 16,
-            compression: Compression::Zstd(1),
+            compression: ChunkCompression::Zstd(1),
         }
     }
 
@@ -138,7 +138,7 @@ impl ArrayLayout {
         let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
         let check = json!({"name": "crc32c"});
         let mut codecs = vec![bytes.clone()];
-        if let Compression::Zstd(level) = self.compression {
+        if let ChunkCompression::Zstd(level) = self.compression {
             codecs.push(json!({"name": "zstd", "configuration": {"level": level, "checksum": false}}));
         }
         codecs.push(check.clone());
@@ -175,8 +175,8 @@ impl ArrayLayout {
         let shard = numbers("/chunk_grid/configuration/chunk_shape")?;
         let chunk = numbers("/codecs/0/configuration/chunk_shape")?;
         let compression = match json.pointer("/codecs/0/configuration/codecs/1/configuration/level") {
-            None => Compression::None,
-            Some(level) => Compression::Zstd(level.as_i64()?.try_into().ok()?),
+            None => ChunkCompression::None,
+            Some(level) => ChunkCompression::Zstd(level.as_i64()?.try_into().ok()?),
         };
         let layout = Self {
             dtype: DataType::from_name(json.get("data_type")?.as_str()?)?,
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn what_is_written_is_known_again() {
         for layout in [
-            ArrayLayout::data(DataType::Uint16, Compression::None),
-            ArrayLayout::data(DataType::Float32, Compression::Zstd(3)),
+            ArrayLayout::data(DataType::Uint16, ChunkCompression::None),
+            ArrayLayout::data(DataType::Float32, ChunkCompression::Zstd(3)),
             ArrayLayout::offsets(),
             ArrayLayout::shapes(4),
         ] {

@@ -58,12 +58,12 @@ pub struct Ledger {
 pub struct Skipped {
     pub documents: u64,
     /// The first ones, up to [`LISTED`], in the order of the cache.
-    pub listed: Vec<LeftOut>,
+    pub listed: Vec<LeftOutDocument>,
 }
 
 /// A document that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct LeftOutDocument {
     pub shard: String,
     pub row: u64,
     /// The name of the kind of its error.
@@ -171,7 +171,7 @@ impl Ledger {
         };
         let left_out = |one: &Value| {
             let text = |key: &str| Some(one[key].as_str()?.to_owned());
-            Some(LeftOut {
+            Some(LeftOutDocument {
                 shard: text("shard")?,
                 row: one["row"].as_u64()?,
                 kind: text("kind")?,
@@ -217,7 +217,7 @@ impl Ledger {
             .skipped
             .listed
             .iter()
-            .map(|LeftOut { shard, row, kind, reason }| {
+            .map(|LeftOutDocument { shard, row, kind, reason }| {
                 json!({"shard": shard, "row": row, "kind": kind, "reason": reason})
             })
             .collect();
@@ -253,7 +253,7 @@ impl Ledger {
     pub(super) fn leave_out(&mut self, shard: &str, error: &Error) {
         self.skipped.documents += 1;
         if self.skipped.listed.len() < LISTED {
-            self.skipped.listed.push(LeftOut {
+            self.skipped.listed.push(LeftOutDocument {
                 shard: shard.into(),
                 row: error.place.row.unwrap_or(0),
                 kind: error.kind.name().into(),
@@ -295,7 +295,7 @@ mod tests {
             failure: Some("why".into()),
             skipped: Skipped {
                 documents: 2,
-                listed: vec![LeftOut {
+                listed: vec![LeftOutDocument {
                     shard: "b".into(),
                     row: 3,
                     kind: "corrupt".into(),

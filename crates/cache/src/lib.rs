@@ -57,10 +57,10 @@ use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
 
 pub use self::{
-    batch::{Column, Processed},
+    batch::{BatchColumn, Processed},
     jagged::FieldDocuments,
-    layout::{Compression, MAX_RANK},
-    ledger::{Ledger, LeftOut, Skipped, Standing},
+    layout::{ChunkCompression, MAX_RANK},
+    ledger::{Ledger, LeftOutDocument, Skipped, Standing},
     reader::{CacheLength, CacheReader, field_names},
     stored::array_metadata,
     writer::{CacheWriter, WriterOptions},

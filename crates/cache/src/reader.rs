@@ -32,7 +32,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLength {
-    /// Committed documents.
     pub documents: u64,
     pub is_final: bool,
 }

@@ -37,7 +37,7 @@ const MOST_ANNOUNCED: u64 = 16 << 20;
 
 /// An array that can be read; shared by threads.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredArray {
     folder: PathBuf,
     layout: ArrayLayout,
     storage: Arc<dyn Storage>,
@@ -52,7 +52,7 @@ struct StoredShard {
     until: u64,
 }
 
-impl Stored {
+impl StoredArray {
     /// Opens the array in `folder`.
     ///
     /// # Errors
@@ -71,7 +71,6 @@ impl Stored {
         })
     }
 
-    /// The type of the values.
     pub fn dtype(&self) -> DataType {
         self.layout.dtype
     }

@@ -23,11 +23,11 @@ use serde_json::{Map, Value};
 
 use super::{
     append::write_json,
-    batch::{Column, Processed},
+    batch::{BatchColumn, Processed},
     cast,
     files::{remove, remove_folder},
     jagged::{JaggedWriter, group},
-    layout::Compression,
+    layout::ChunkCompression,
     ledger::{self, Ledger, Standing},
     owned::{self, Owned},
 };
@@ -35,7 +35,7 @@ use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
 
 #[derive(Debug, Clone, Default)]
 pub struct WriterOptions {
-    pub compression: Compression,
+    pub compression: ChunkCompression,
     /// The processor of the documents: names and texts that a later run must repeat to resume.
     pub made_by: Map<String, Value>,
     /// The names of the shards, each once; a later run must have the same ones to resume.
@@ -48,7 +48,7 @@ pub struct WriterOptions {
 #[derive(Debug)]
 pub struct CacheWriter {
     folder: PathBuf,
-    compression: Compression,
+    compression: ChunkCompression,
     fields: Vec<JaggedWriter>,
     /// The ledger of the last commit, except for the standings: those are as of the next commit.
     ledger: Ledger,
@@ -316,7 +316,7 @@ impl CacheWriter {
 }
 
 /// The values of a column in the field's type: integers that fit; any type if there are no values.
-fn converted(column: &Column, to: DataType) -> Result<Vec<u8>> {
+fn converted(column: &BatchColumn, to: DataType) -> Result<Vec<u8>> {
     let in_field =
         |error: Error| Error { message: format!("field {:?}: {}", column.name, error.message), ..error };
     if column.data.is_empty() {

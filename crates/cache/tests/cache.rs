@@ -15,10 +15,10 @@ use std::{
 
 use forebay_base::{Error, ErrorKind};
 use forebay_cache::{
-    CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions,
+    BatchColumn, CacheReader, CacheWriter, ChunkCompression, Ledger, Processed, WriterOptions,
     build::{
         Build, BuildPlan, Commits, Interleaving, Process, Processor, Skips,
-        inputs::{Files, Limits, PIECE_BYTES, Projection, Rows},
+        inputs::{Files, InputRows, Limits, PIECE_BYTES, Projection},
     },
 };
 use forebay_engine::{engine::Policy, fields::DataType};
@@ -36,9 +36,9 @@ fn document(i: u64) -> (Vec<u16>, [u64; 2], Vec<f32>) {
 }
 
 fn processed(documents: std::ops::Range<u64>) -> Processed {
-    let mut ids = Column::flat("prompt/input_ids", DataType::Uint16, Vec::new(), Vec::new());
+    let mut ids = BatchColumn::flat("prompt/input_ids", DataType::Uint16, Vec::new(), Vec::new());
     let mut features =
-        Column { rank: 2, ..Column::flat("features", DataType::Float32, Vec::new(), Vec::new()) };
+        BatchColumn { rank: 2, ..BatchColumn::flat("features", DataType::Float32, Vec::new(), Vec::new()) };
     for i in documents.clone() {
         let (tokens, shape, matrix) = document(i);
         ids.lengths.push(tokens.len() as u64);
@@ -50,18 +50,18 @@ fn processed(documents: std::ops::Range<u64>) -> Processed {
     Processed { documents: documents.end - documents.start, columns: vec![ids, features] }
 }
 
-fn options(compression: Compression) -> WriterOptions {
+fn options(compression: ChunkCompression) -> WriterOptions {
     let made_by = json!({"processor": "test"}).as_object().cloned().unwrap_or_default();
     WriterOptions { compression, made_by, shards: vec!["a".into()], overwrite: false }
 }
 
-fn open(path: &Path, compression: Compression) -> CacheWriter {
+fn open(path: &Path, compression: ChunkCompression) -> CacheWriter {
     CacheWriter::open(path, "train", options(compression)).unwrap()
 }
 
 /// Writes the documents up to the last of `stops`, with a commit at each. If `is_cut`, the writer is dropped
 /// there with uncommitted documents and opened again.
-fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
+fn write(path: &Path, compression: ChunkCompression, stops: &[u64], is_cut: bool) {
     let mut writer = open(path, compression);
     let mut at = 0;
     for &stop in stops {
@@ -106,7 +106,7 @@ fn u16s(bytes: &[u8]) -> Vec<u16> {
 
 #[test]
 fn documents_and_values_are_read_back() {
-    for compression in [Compression::None, Compression::Zstd(1)] {
+    for compression in [ChunkCompression::None, ChunkCompression::Zstd(1)] {
         let folder = TempDir::new().unwrap();
         write(folder.path(), compression, &[1, 500, 3000], false);
         let reader = CacheReader::open(folder.path(), "train").unwrap();
@@ -236,7 +236,7 @@ fn store(array: &Path, values: &[i64]) {
 fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
     const CHUNK: usize = 2048;
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[3000], false);
+    write(folder.path(), ChunkCompression::None, &[3000], false);
     let offsets = folder.path().join("train/prompt/input_ids/offsets");
     let mut all = load(&offsets);
     let before = all[CHUNK - 1];
@@ -269,21 +269,22 @@ fn many_small_documents() {
     let folder = TempDir::new().unwrap();
     let one = |n: u64| {
         let data: Vec<u8> = (0..n).map(|i| i as u8).collect();
-        let column = Column { rank: 0, ..Column::flat("label", DataType::Uint8, data, vec![1; n as usize]) };
+        let column =
+            BatchColumn { rank: 0, ..BatchColumn::flat("label", DataType::Uint8, data, vec![1; n as usize]) };
         Processed { documents: n, columns: vec![column] }
     };
     let committed = || {
         let offsets = load(&folder.path().join("train/label/offsets"));
         (offsets.len() as u64, offsets[0], offsets[offsets.len() - 1])
     };
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     for (documents, total) in [(65_535, 65_535), (1, 65_536), (10, 65_546), (100_000, 165_546)] {
         writer.append("a", Some(one(documents))).unwrap();
         writer.commit().unwrap();
         assert_eq!(committed(), (total + 1, total as i64, total as i64));
         writer = {
             drop(writer);
-            open(folder.path(), Compression::None)
+            open(folder.path(), ChunkCompression::None)
         };
         assert_eq!(committed(), (total + 1, total as i64, total as i64));
     }
@@ -298,7 +299,7 @@ fn many_small_documents() {
 fn a_growing_cache_shows_what_is_committed() {
     let folder = TempDir::new().unwrap();
     assert_eq!(CacheReader::open(folder.path(), "train").unwrap_err().kind, ErrorKind::NotFound);
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let reader = CacheReader::open(folder.path(), "train").unwrap();
     assert_eq!((reader.length().unwrap().documents, reader.fields().len()), (0, 0));
     writer.append("a", Some(processed(0..10))).unwrap();
@@ -318,7 +319,7 @@ fn a_growing_cache_shows_what_is_committed() {
     let error = reader.refresh().unwrap_err();
     assert_eq!(error.kind, ErrorKind::State);
     assert!(error.message.ends_with("failed: the disk is full"), "{error}");
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     assert_eq!((writer.documents(), reader.refresh().unwrap().documents), (4000, 4000));
     writer.finish().unwrap();
     assert!(reader.refresh().unwrap().is_final);
@@ -327,12 +328,12 @@ fn a_growing_cache_shows_what_is_committed() {
 #[test]
 fn less_documents_than_before_is_an_error() {
     let folder = TempDir::new().unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(processed(0..10))).unwrap();
     writer.commit().unwrap();
     let reader = CacheReader::open(folder.path(), "train").unwrap();
     drop(writer);
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     let writer = CacheWriter::open(folder.path(), "train", again).unwrap();
     assert_eq!(writer.documents(), 0);
     let error = reader.refresh().unwrap_err();
@@ -343,17 +344,17 @@ fn less_documents_than_before_is_an_error() {
 #[test]
 fn one_writer_at_a_time_and_the_same_source() {
     let folder = TempDir::new().unwrap();
-    let writer = open(folder.path(), Compression::None);
-    let error = CacheWriter::open(folder.path(), "train", options(Compression::None)).unwrap_err();
+    let writer = open(folder.path(), ChunkCompression::None);
+    let error = CacheWriter::open(folder.path(), "train", options(ChunkCompression::None)).unwrap_err();
     assert!(error.kind == ErrorKind::State && error.message.starts_with("another writer has"), "{error}");
     drop(writer);
     let other = || WriterOptions {
         made_by: json!({"processor": "another"}).as_object().cloned().unwrap_or_default(),
         shards: vec!["a".into(), "b".into()],
-        ..options(Compression::None)
+        ..options(ChunkCompression::None)
     };
     CacheWriter::open(folder.path(), "train", other()).expect("no document was committed, so none is lost");
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(processed(0..10))).unwrap();
     writer.commit().unwrap();
     drop(writer);
@@ -402,7 +403,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
                 fs::write(path, text).unwrap();
             }
             let before = tree(folder.path());
-            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let asked = WriterOptions { overwrite, ..options(ChunkCompression::None) };
             let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
             assert_eq!(error.kind, kind, "{error}");
             assert!(error.message.contains(part), "{error}");
@@ -416,7 +417,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
     }
     let folder = TempDir::new().unwrap();
     for split in ["", ".", "..", "a/b", "/tmp/elsewhere", "a/"] {
-        let error = CacheWriter::open(folder.path(), split, options(Compression::None)).unwrap_err();
+        let error = CacheWriter::open(folder.path(), split, options(ChunkCompression::None)).unwrap_err();
         assert!(error.kind == ErrorKind::Config && error.message.starts_with("split is"), "{error}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -426,13 +427,14 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
 #[test]
 fn inputs_are_never_inside_the_target() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[10], false);
+    write(folder.path(), ChunkCompression::None, &[10], false);
     let input = folder.path().join("train/prompt/a.txt");
     fs::write(&input, "text").unwrap();
     let before = tree(folder.path());
     let name = folder.path().join("train/../train/prompt/a.txt").to_string_lossy().into_owned();
     for overwrite in [false, true] {
-        let asked = WriterOptions { shards: vec![name.clone()], overwrite, ..options(Compression::None) };
+        let asked =
+            WriterOptions { shards: vec![name.clone()], overwrite, ..options(ChunkCompression::None) };
         let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
         assert!(error.kind == ErrorKind::Config && error.message.contains("a.txt"), "{error}");
     }
@@ -443,7 +445,7 @@ fn inputs_are_never_inside_the_target() {
 #[test]
 fn foreign_files_survive_an_overwrite() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let old = files(folder.path());
     let foreign = [
         "notes.txt",
@@ -464,8 +466,8 @@ fn foreign_files_survive_an_overwrite() {
     let all = || tree(folder.path()).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let kept = |name: &&String| foreign.contains(&name.as_str());
     // Neither resuming nor a new beginning touches any of them.
-    drop(open(folder.path(), Compression::None));
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    drop(open(folder.path(), ChunkCompression::None));
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     drop(CacheWriter::open(folder.path(), "train", again.clone()).unwrap());
     assert_eq!(all().iter().filter(kept).count(), foreign.len());
     let ours = ["train/.writer", "train/zarr.json", "zarr.json"];
@@ -475,7 +477,7 @@ fn foreign_files_survive_an_overwrite() {
             .filter(|name| !kept(name))
             .all(|name| ours.contains(&name.as_str()) || name.ends_with("ledger.json"))
     );
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let mut new = files(folder.path());
     new.retain(|(name, _)| !foreign.contains(&name.as_str()));
     assert_eq!(new, old);
@@ -513,13 +515,13 @@ fn links_within_a_field_are_refused() {
     ];
     for (place, target) in places {
         let folder = TempDir::new().unwrap();
-        write(folder.path(), Compression::None, &[500], false);
+        write(folder.path(), ChunkCompression::None, &[500], false);
         let place = folder.path().join("train").join(place);
         if place.is_dir() { fs::remove_dir_all(&place) } else { fs::remove_file(&place) }.unwrap();
         symlink(elsewhere.path().join(target), &place).unwrap();
         let ledger = fs::read(folder.path().join("train/shard_ledger.json")).unwrap();
         for overwrite in [false, true] {
-            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let asked = WriterOptions { overwrite, ..options(ChunkCompression::None) };
             let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
             assert!(
                 error.kind == ErrorKind::State && error.message.contains("is where the field"),
@@ -532,10 +534,10 @@ fn links_within_a_field_are_refused() {
     }
     // The first file that a writer writes is not followed if it is a link.
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     symlink(elsewhere.path().join("c/0"), folder.path().join("train/.shard_ledger.json.forebay-part"))
         .unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(tree(elsewhere.path()), untouched);
 }
 
@@ -549,7 +551,7 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
         r#"{"zarr_format": 3, "node_type": "group", "attributes": {"mine": 1}}"#,
     )
     .unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let path = folder.path().join("train/features/data/c");
     fs::create_dir_all(&path).unwrap();
     fs::write(path.join("0"), "mine").unwrap();
@@ -559,7 +561,7 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
         "{error}"
     );
     drop(writer);
-    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    let again = WriterOptions { overwrite: true, ..options(ChunkCompression::None) };
     drop(CacheWriter::open(folder.path(), "train", again).unwrap());
     assert_eq!(fs::read(path.join("0")).unwrap(), b"mine");
     assert!(fs::read_to_string(folder.path().join("zarr.json")).unwrap().contains("mine"));
@@ -570,21 +572,21 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
 #[test]
 fn a_killed_writer_does_not_block_the_next_one() {
     let whole = TempDir::new().unwrap();
-    write(whole.path(), Compression::None, &[500], false);
+    write(whole.path(), ChunkCompression::None, &[500], false);
     let wanted = tree(whole.path());
     let folder = TempDir::new().unwrap();
     fs::create_dir_all(folder.path().join("train")).unwrap();
     fs::write(folder.path().join("train/.writer"), "").unwrap();
     fs::write(folder.path().join("train/.shard_ledger.json.forebay-part"), "{").unwrap();
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     let mut other = processed(0..300);
     other.columns[0].name = "aside".into();
     writer.append("a", Some(other)).unwrap();
     drop(writer);
     assert!(folder.path().join("train/aside/data/c").exists());
     // The removal of a cache stops in the middle: its ledger names the fields, and some files are gone.
-    drop(open(folder.path(), Compression::None));
-    write(folder.path(), Compression::None, &[500], false);
+    drop(open(folder.path(), ChunkCompression::None));
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
     let ledger = Ledger::read(&folder.path().join("train")).unwrap().unwrap();
     let begun = Ledger {
@@ -594,7 +596,7 @@ fn a_killed_writer_does_not_block_the_next_one() {
     };
     begun.write(&folder.path().join("train")).unwrap();
     fs::remove_file(folder.path().join("train/features/data/c/0")).unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
 }
 
@@ -606,12 +608,12 @@ fn relative(files: &[(String, Vec<u8>)], folder: &Path) -> Vec<(String, Vec<u8>)
 #[test]
 fn documents_that_do_not_fit_are_refused() {
     let folder = TempDir::new().unwrap();
-    let one = |columns: Vec<Column>| Processed { documents: 1, columns };
+    let one = |columns: Vec<BatchColumn>| Processed { documents: 1, columns };
     let flat = |name: &str, dtype, data: Vec<u8>| {
         let n = data.len() as u64 / DataType::bytes(dtype) as u64;
-        Column::flat(name, dtype, data, vec![n])
+        BatchColumn::flat(name, dtype, data, vec![n])
     };
-    let mut writer = open(folder.path(), Compression::None);
+    let mut writer = open(folder.path(), ChunkCompression::None);
     writer.append("a", Some(one(vec![flat("x", DataType::Uint8, vec![1, 2])]))).unwrap();
     // Integers that fit are accepted in any type, and so is a document without values.
     writer.append("a", Some(one(vec![flat("x", DataType::Int16, vec![3, 0])]))).unwrap();
@@ -638,7 +640,7 @@ fn documents_that_do_not_fit_are_refused() {
 #[test]
 fn damage_is_found() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), Compression::None, &[500], false);
+    write(folder.path(), ChunkCompression::None, &[500], false);
     let path = folder.path().join("train/prompt/input_ids/data/c/0");
     let mut bytes = fs::read(&path).unwrap();
     bytes[1000] ^= 1;
@@ -660,7 +662,7 @@ proptest! {
     /// The files are the same for any commits and cuts.
     #[test]
     fn bytes_do_not_depend_on_commits(mut stops in prop::collection::vec(0u64..1500, 1..6), is_packed: bool) {
-        let compression = if is_packed { Compression::Zstd(1) } else { Compression::None };
+        let compression = if is_packed { ChunkCompression::Zstd(1) } else { ChunkCompression::None };
         stops.push(1500);
         stops.sort_unstable();
         let (one, many) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -675,16 +677,16 @@ proptest! {
 /// Keeps lines as bytes; refuses those with `bad`, and fails, as a user's function may, on one with `fail`.
 struct Lines(bool);
 
-impl Processor<Rows> for Lines {
-    fn worker(&self) -> Box<dyn Process<Rows>> {
+impl Processor<InputRows> for Lines {
+    fn worker(&self) -> Box<dyn Process<InputRows>> {
         Box::new(Self(self.0))
     }
 }
 
-impl Process<Rows> for Lines {
-    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> forebay_base::Result<Processed> {
-        let Rows::Text(lines) = rows else { panic!("lines") };
-        let mut column = Column::flat("bytes", DataType::Uint8, Vec::new(), Vec::new());
+impl Process<InputRows> for Lines {
+    fn process(&mut self, rows: InputRows, skips: &mut Skips<'_>) -> forebay_base::Result<Processed> {
+        let InputRows::Text(lines) = rows else { panic!("lines") };
+        let mut column = BatchColumn::flat("bytes", DataType::Uint8, Vec::new(), Vec::new());
         for (row, line) in lines.iter().enumerate() {
             if line.contains("fail") && self.0 {
                 return Err(forebay_base::Error::new(ErrorKind::Io, "a disk that comes and goes"));
@@ -729,7 +731,7 @@ fn pieces_of_batches_change_nothing() {
             let limits = Limits { piece_bytes, ..Limits::default() };
             let files = Files::new(shards.clone(), Projection::All, limits).unwrap();
             let policy = Policy { skip_bad: true, ..Policy::default() };
-            let options = WriterOptions { shards: Vec::new(), ..options(Compression::None) };
+            let options = WriterOptions { shards: Vec::new(), ..options(ChunkCompression::None) };
             let plan = BuildPlan {
                 path: path.clone(),
                 split: "train".into(),
@@ -780,7 +782,7 @@ mod refused {
     struct Endless(Vec<String>, Arc<()>);
 
     impl Shards for Endless {
-        type Batch = Rows;
+        type Batch = InputRows;
 
         fn names(&self) -> &[String] {
             &self.0
@@ -791,17 +793,17 @@ mod refused {
             _shard: usize,
             _skip: u64,
             size: u64,
-        ) -> forebay_base::Result<Box<dyn ReadShard<Rows>>> {
+        ) -> forebay_base::Result<Box<dyn ReadShard<InputRows>>> {
             Ok(Box::new(EndlessReader(size, self.1.clone())))
         }
     }
 
     struct EndlessReader(u64, #[expect(dead_code, reason = "counts")] Arc<()>);
 
-    impl ReadShard<Rows> for EndlessReader {
-        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay_base::Result<Option<DocumentPiece<Rows>>> {
+    impl ReadShard<InputRows> for EndlessReader {
+        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay_base::Result<Option<DocumentPiece<InputRows>>> {
             let lines = vec!["a line".to_owned(); self.0 as usize];
-            Ok(Some(DocumentPiece::whole(Rows::Text(lines), self.0)))
+            Ok(Some(DocumentPiece::whole(InputRows::Text(lines), self.0)))
         }
     }
 
@@ -826,7 +828,7 @@ mod refused {
                 fields: None,
                 policy: Policy::default(),
                 commits: Commits::default(),
-                options: WriterOptions { shards: Vec::new(), ..options(Compression::None) },
+                options: WriterOptions { shards: Vec::new(), ..options(ChunkCompression::None) },
             };
             forebay_engine::engine::inject_refused_thread(Some(n_started));
             let error = Build::start(plan(), endless(&readers), Lines(false)).unwrap_err();

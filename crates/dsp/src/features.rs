@@ -26,7 +26,7 @@ pub const MOST_CHANNELS: usize = 256;
 
 /// Which channels of a recording are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Channels {
+pub enum KeptChannels {
     /// The mean of all: one waveform.
     #[default]
     Mean,
@@ -37,7 +37,7 @@ pub enum Channels {
     All(Option<usize>),
 }
 
-impl Channels {
+impl KeptChannels {
     /// Number of waveforms of an example.
     pub fn n_kept(self) -> usize {
         match self {
@@ -91,13 +91,13 @@ impl Channels {
 /// The plan of features; immutable, shared by threads.
 #[derive(Debug, Clone)]
 pub struct Features {
-    kind: Kind,
-    channels: Channels,
+    kind: FeatureKind,
+    channels: KeptChannels,
     sample_rate: u32,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum FeatureKind {
     Waveform(Conditioning, Dtype),
     Bands(Arc<FrontEnd>),
 }
@@ -114,19 +114,24 @@ pub enum FeatureScratch {
 impl Features {
     /// The same features of other channels.
     #[must_use]
-    pub fn with_channels(self, channels: Channels) -> Self {
+    pub fn with_channels(self, channels: KeptChannels) -> Self {
         Self { channels, ..self }
     }
 
     /// The features are the samples, at this rate, after conditioning.
-    pub fn waveform(sample_rate: u32, conditioning: Conditioning, dtype: Dtype, channels: Channels) -> Self {
-        Self { kind: Kind::Waveform(conditioning, dtype), channels, sample_rate }
+    pub fn waveform(
+        sample_rate: u32,
+        conditioning: Conditioning,
+        dtype: Dtype,
+        channels: KeptChannels,
+    ) -> Self {
+        Self { kind: FeatureKind::Waveform(conditioning, dtype), channels, sample_rate }
     }
 
     /// The features are spectrograms or cepstra, at the rate of the front end.
-    pub fn bands(front_end: FrontEnd, channels: Channels) -> Self {
+    pub fn bands(front_end: FrontEnd, channels: KeptChannels) -> Self {
         let sample_rate = front_end.config().spectrogram.sample_rate;
-        Self { kind: Kind::Bands(Arc::new(front_end)), channels, sample_rate }
+        Self { kind: FeatureKind::Bands(Arc::new(front_end)), channels, sample_rate }
     }
 
     /// The log-mel spectrogram of a [`SpectrogramTransform`](super::SpectrogramTransform), and of a loader
@@ -135,7 +140,7 @@ impl Features {
     /// # Errors
     /// As [`FrontEnd::new`].
     pub fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
-        Ok(Self::bands(FrontEnd::log_mel(spectrogram, form)?, Channels::Mean))
+        Ok(Self::bands(FrontEnd::log_mel(spectrogram, form)?, KeptChannels::Mean))
     }
 
     /// The same for clips that may be shorter than `n_samples`: their features have the same shape, and are
@@ -145,20 +150,20 @@ impl Features {
     /// As [`FrontEnd::new`].
     pub fn of_length(&self, n_samples: usize) -> Result<Self> {
         let kind = match &self.kind {
-            Kind::Bands(plan) => Kind::Bands(Arc::new(plan.of_length(n_samples)?)),
-            waveform @ Kind::Waveform(..) => waveform.clone(),
+            FeatureKind::Bands(plan) => FeatureKind::Bands(Arc::new(plan.of_length(n_samples)?)),
+            waveform @ FeatureKind::Waveform(..) => waveform.clone(),
         };
         Ok(Self { kind, ..self.clone() })
     }
 
     /// Whether the features of a clip are its samples.
     pub fn is_waveform(&self) -> bool {
-        matches!(self.kind, Kind::Waveform(..))
+        matches!(self.kind, FeatureKind::Waveform(..))
     }
 
     /// Logs a warning if mel bands are empty.
     pub fn warn_of_empty_bands(&self) {
-        if let Kind::Bands(plan) = &self.kind {
+        if let FeatureKind::Bands(plan) = &self.kind {
             plan.warn_of_empty_bands();
         }
     }
@@ -168,7 +173,7 @@ impl Features {
     /// # Errors
     /// [`ErrorKind::Config`] if all channels of an unknown number are kept.
     pub fn check_channels(&self) -> Result<()> {
-        if self.channels != Channels::All(None) {
+        if self.channels != KeptChannels::All(None) {
             return Ok(());
         }
         let message = "features has channels=\"all\" and no n_channels; give the number of channels that every \
@@ -179,16 +184,16 @@ impl Features {
     /// `waveform` or `spectrogram`, as the field of a batch is called.
     pub fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Waveform(..) => "waveform",
-            Kind::Bands(_) => "spectrogram",
+            FeatureKind::Waveform(..) => "waveform",
+            FeatureKind::Bands(_) => "spectrogram",
         }
     }
 
     /// The type of the values as they are stored.
     pub fn dtype(&self) -> Dtype {
         match &self.kind {
-            Kind::Waveform(_, dtype) => *dtype,
-            Kind::Bands(plan) => plan.config().form.dtype,
+            FeatureKind::Waveform(_, dtype) => *dtype,
+            FeatureKind::Bands(plan) => plan.config().form.dtype,
         }
     }
 
@@ -198,22 +203,22 @@ impl Features {
     }
 
     /// The channels of a recording that are used.
-    pub fn channels(&self) -> Channels {
+    pub fn channels(&self) -> KeptChannels {
         self.channels
     }
 
     /// The shape of the features of one channel of `n_samples`.
     pub fn channel_shape(&self, n_samples: usize) -> SmallVec<[usize; 3]> {
         match &self.kind {
-            Kind::Waveform(..) => SmallVec::from_slice(&[n_samples]),
-            Kind::Bands(plan) => SmallVec::from_slice(&plan.shape(n_samples)),
+            FeatureKind::Waveform(..) => SmallVec::from_slice(&[n_samples]),
+            FeatureKind::Bands(plan) => SmallVec::from_slice(&plan.shape(n_samples)),
         }
     }
 
     /// The shape of the features of a clip of `n_samples`: channels first, if they are an axis.
     pub fn shape(&self, n_samples: usize) -> SmallVec<[usize; 3]> {
         let mut shape = self.channel_shape(n_samples);
-        if let Channels::All(_) = self.channels {
+        if let KeptChannels::All(_) = self.channels {
             shape.insert(0, self.channels.n_kept());
         }
         shape
@@ -222,15 +227,15 @@ impl Features {
     /// Frames of the first `valid` samples of a clip, at most those of the clip; a waveform has samples.
     pub fn n_frames(&self, valid: usize, n_samples: usize) -> usize {
         match &self.kind {
-            Kind::Waveform(..) => valid.min(n_samples),
-            Kind::Bands(plan) => plan.n_real_frames(valid).min(plan.n_wanted_frames(n_samples)),
+            FeatureKind::Waveform(..) => valid.min(n_samples),
+            FeatureKind::Bands(plan) => plan.n_real_frames(valid).min(plan.n_wanted_frames(n_samples)),
         }
     }
 
     /// Where bands and frames are in the features of a channel of `n_samples`, of which those outside of
     /// `valid` are padding; `None` of a waveform.
     pub fn axis(&self, valid: &Range<usize>, n_samples: usize) -> Option<FrameAxis> {
-        let Kind::Bands(plan) = &self.kind else { return None };
+        let FeatureKind::Bands(plan) = &self.kind else { return None };
         let config = plan.config();
         let layout = config.form.layout;
         let [rows, columns] = plan.shape(n_samples);
@@ -243,13 +248,13 @@ impl Features {
     /// The samples from a frame of a spectrogram to the next, and those before the middle of the first one;
     /// `None` of a waveform.
     pub fn frame_places(&self) -> Option<(usize, f64)> {
-        if let Kind::Bands(plan) = &self.kind { Some(plan.frame_places()) } else { None }
+        if let FeatureKind::Bands(plan) = &self.kind { Some(plan.frame_places()) } else { None }
     }
 
     /// The number of the axis of frames in [the shape](Self::shape); `None` of a waveform.
     pub fn frame_axis(&self) -> Option<usize> {
-        let Kind::Bands(plan) = &self.kind else { return None };
-        let channels = usize::from(matches!(self.channels, Channels::All(_)));
+        let FeatureKind::Bands(plan) = &self.kind else { return None };
+        let channels = usize::from(matches!(self.channels, KeptChannels::All(_)));
         Some(channels + usize::from(plan.config().form.layout == Layout::Mel))
     }
 
@@ -266,7 +271,7 @@ impl Features {
     /// # Errors
     /// [`ErrorKind::Memory`] if an allocation failed.
     pub fn silence(&self, n_samples: usize) -> Result<Option<Vec<f32>>> {
-        let Kind::Bands(plan) = &self.kind else { return Ok(None) };
+        let FeatureKind::Bands(plan) = &self.kind else { return Ok(None) };
         if !plan.config().is_by_frame() {
             return Ok(None);
         }
@@ -283,16 +288,16 @@ impl Features {
     /// The fewest samples that make a frame; 0 for waveforms, and if the plan has its own number of frames.
     pub fn least_samples(&self) -> usize {
         match &self.kind {
-            Kind::Waveform(..) => 0,
-            Kind::Bands(plan) => plan.least_samples(),
+            FeatureKind::Waveform(..) => 0,
+            FeatureKind::Bands(plan) => plan.least_samples(),
         }
     }
 
     /// New working memory; use one per thread.
     pub fn scratch(&self) -> FeatureScratch {
         match &self.kind {
-            Kind::Waveform(..) => FeatureScratch::Waveform(Vec::new()),
-            Kind::Bands(plan) => FeatureScratch::Bands(Box::new(plan.scratch())),
+            FeatureKind::Waveform(..) => FeatureScratch::Waveform(Vec::new()),
+            FeatureKind::Bands(plan) => FeatureScratch::Bands(Box::new(plan.scratch())),
         }
     }
 
@@ -309,10 +314,10 @@ impl Features {
         mut out: ValuesMut<'_>,
     ) -> Result<()> {
         match (&self.kind, scratch) {
-            (Kind::Bands(plan), FeatureScratch::Bands(scratch)) => {
+            (FeatureKind::Bands(plan), FeatureScratch::Bands(scratch)) => {
                 plan.transform(waveform, valid, scratch, out)
             }
-            (Kind::Waveform(conditioning, dtype), FeatureScratch::Waveform(own))
+            (FeatureKind::Waveform(conditioning, dtype), FeatureScratch::Waveform(own))
                 if (out.dtype(), out.len()) == (*dtype, waveform.len()) =>
             {
                 if let ValuesMut::Float32(out) = out {

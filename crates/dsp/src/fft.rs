@@ -19,14 +19,14 @@ use std::f64::consts::{FRAC_1_SQRT_2, TAU};
 pub(super) struct LaneFft {
     half: usize,
     gaps: Gaps,
-    passes: Vec<Pass>,
+    passes: Vec<StockhamPass>,
     /// `exp(-2 pi i k / n)` for `0..=half / 2`: untangles the real spectrum.
     untangle: Vec<(f32, f32)>,
 }
 
 /// One Stockham pass: `n / radix` butterflies over runs of `stride` complex rows.
 #[derive(Debug, Clone)]
-struct Pass {
+struct StockhamPass {
     radix: usize,
     n: usize,
     stride: usize,
@@ -98,7 +98,7 @@ impl LaneFft {
                 _ => [8, 4, 2, 5, 3].into_iter().find(|radix| n % radix == 0)?,
             };
             let twiddles = (0..n / radix).flat_map(|p| (1..radix).map(move |j| root(p * j % n, n))).collect();
-            passes.push(Pass { radix, n, stride, gaps, twiddles });
+            passes.push(StockhamPass { radix, n, stride, gaps, twiddles });
             n /= radix;
             stride *= radix;
         }
@@ -155,8 +155,8 @@ impl LaneFft {
         (difference * difference).store(&mut power[half].0);
         for k in 1..half / 2 {
             let mirror = half - k;
-            let Complex { re: a, im: b } = Complex::<V>::load(&z[self.gaps.place(k)..][..2]);
-            let Complex { re: c, im: d } = Complex::<V>::load(&z[self.gaps.place(mirror)..][..2]);
+            let LaneComplex { re: a, im: b } = LaneComplex::<V>::load(&z[self.gaps.place(k)..][..2]);
+            let LaneComplex { re: c, im: d } = LaneComplex::<V>::load(&z[self.gaps.place(mirror)..][..2]);
             let (even_re, even_im) = (a + c, b - d);
             let (odd_re, odd_im) = (b + d, c - a);
             let (w_re, w_im) = (V::splat(self.untangle[k].0), V::splat(self.untangle[k].1));
@@ -167,13 +167,13 @@ impl LaneFft {
             x_re.mul_add(x_re, x_im * x_im).store(&mut power[k].0);
             y_re.mul_add(y_re, y_im * y_im).store(&mut power[mirror].0);
         }
-        let middle = Complex::<V>::load(&z[self.gaps.place(half / 2)..][..2]);
+        let middle = LaneComplex::<V>::load(&z[self.gaps.place(half / 2)..][..2]);
         let (re, im) = (middle.re * two, middle.im * two);
         re.mul_add(re, im * im).store(&mut power[half / 2].0);
     }
 }
 
-impl Pass {
+impl StockhamPass {
     /// Runs the pass: `to[q + stride (R p + j)] = w^(p j) DFT_R(from[q + stride (p + k n / R)])_j`.
     #[inline(always)]
     fn run<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
@@ -242,12 +242,12 @@ impl Pass {
 }
 
 #[derive(Clone, Copy)]
-struct Complex<V> {
+struct LaneComplex<V> {
     re: V,
     im: V,
 }
 
-impl<V: Lanes> Complex<V> {
+impl<V: Lanes> LaneComplex<V> {
     #[inline(always)]
     fn load(rows: &[Row]) -> Self {
         Self { re: V::load(&rows[0].0), im: V::load(&rows[1].0) }
@@ -310,11 +310,11 @@ impl<V: Lanes> Complex<V> {
 
 /// The transform of length `R` over the complex rows at `q` of each input.
 #[inline(always)]
-fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [Complex<V>; R] {
-    let first = Complex::<V>::load(&inputs[0][q]);
+fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [LaneComplex<V>; R] {
+    let first = LaneComplex::<V>::load(&inputs[0][q]);
     let mut a = [first; R];
     for k in 1..R {
-        a[k] = Complex::load(&inputs[k][q]);
+        a[k] = LaneComplex::load(&inputs[k][q]);
     }
     let mut out = a;
     match R {
@@ -355,19 +355,24 @@ fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [
             let (r1, i1) = (o1.re + o1.im, o1.im - o1.re);
             let (r3, i3) = (o3.re - o3.im, o3.im + o3.re);
             (out[0], out[4]) = (e0.plus(o0), e0.minus(o0));
-            out[1] = Complex { re: r1.mul_add(h, e1.re), im: i1.mul_add(h, e1.im) };
-            out[5] = Complex { re: r1.neg_mul_add(h, e1.re), im: i1.neg_mul_add(h, e1.im) };
+            out[1] = LaneComplex { re: r1.mul_add(h, e1.re), im: i1.mul_add(h, e1.im) };
+            out[5] = LaneComplex { re: r1.neg_mul_add(h, e1.re), im: i1.neg_mul_add(h, e1.im) };
             (out[2], out[6]) = (e2.minus_i(o2), e2.plus_i(o2));
             // o3 (-1 - i) sqrt(1/2) is minus the above.
-            out[3] = Complex { re: r3.neg_mul_add(h, e3.re), im: i3.neg_mul_add(h, e3.im) };
-            out[7] = Complex { re: r3.mul_add(h, e3.re), im: i3.mul_add(h, e3.im) };
+            out[3] = LaneComplex { re: r3.neg_mul_add(h, e3.re), im: i3.neg_mul_add(h, e3.im) };
+            out[7] = LaneComplex { re: r3.mul_add(h, e3.re), im: i3.mul_add(h, e3.im) };
         }
     }
     out
 }
 
 #[inline(always)]
-fn dft4<V: Lanes>(a: Complex<V>, b: Complex<V>, c: Complex<V>, d: Complex<V>) -> [Complex<V>; 4] {
+fn dft4<V: Lanes>(
+    a: LaneComplex<V>,
+    b: LaneComplex<V>,
+    c: LaneComplex<V>,
+    d: LaneComplex<V>,
+) -> [LaneComplex<V>; 4] {
     let (ac, ac_minus) = (a.plus(c), a.minus(c));
     let (bd, bd_minus) = (b.plus(d), b.minus(d));
     [ac.plus(bd), ac_minus.minus_i(bd_minus), ac.minus(bd), ac_minus.plus_i(bd_minus)]

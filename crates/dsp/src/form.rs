@@ -60,7 +60,7 @@ impl Form {
 }
 
 /// A type that eight lanes can be stored as.
-pub(super) trait Value: Copy + Default {
+pub(super) trait LaneValue: Copy + Default {
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]);
 
     /// Writes the first lanes, as many as fit into `out`.
@@ -76,21 +76,21 @@ pub(super) trait Value: Copy + Default {
     }
 }
 
-impl Value for f32 {
+impl LaneValue for f32 {
     #[inline(always)]
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
         lanes.store(row);
     }
 }
 
-impl Value for f16 {
+impl LaneValue for f16 {
     #[inline(always)]
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
         lanes.store_f16(row);
     }
 }
 
-impl Value for bf16 {
+impl LaneValue for bf16 {
     #[inline(always)]
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
         lanes.store_bf16(row);
@@ -115,7 +115,7 @@ impl Output<'_> {
             Layout::Mel => {
                 let start = band * self.n_frames;
                 let place = start + frames.start..start + frames.end;
-                each_float!(&mut self.values, values => Value::store_part(log, &mut values[place]));
+                each_float!(&mut self.values, values => LaneValue::store_part(log, &mut values[place]));
             }
             Layout::Time => log.store(&mut bands[band].0),
         }
@@ -149,13 +149,13 @@ impl Output<'_> {
                     Layout::Mel => {
                         let count = LANES.min(n_frames - first);
                         for (lanes, band) in V::transpose(tile).into_iter().zip(bands) {
-                            Value::store_part(lanes, &mut values[band * n_frames + first..][..count]);
+                            LaneValue::store_part(lanes, &mut values[band * n_frames + first..][..count]);
                         }
                     }
                     Layout::Time => {
                         let out = values[first * n_mels..].chunks_exact_mut(n_mels);
                         for (lanes, frame) in tile.into_iter().zip(out) {
-                            Value::store_part(lanes, &mut frame[bands.clone()]);
+                            LaneValue::store_part(lanes, &mut frame[bands.clone()]);
                         }
                     }
                 }
@@ -170,7 +170,7 @@ impl Output<'_> {
         each_float!(&mut self.values, values => {
             for band in 0..n_mels {
                 let mut one = [Default::default()];
-                Value::store_part(value(band), &mut one);
+                LaneValue::store_part(value(band), &mut one);
                 match self.layout {
                     Layout::Mel => values[band * n_frames..][..n_frames][first..].fill(one[0]),
                     Layout::Time => {
@@ -185,7 +185,7 @@ impl Output<'_> {
 
 /// Writes whole frames, eight bands at a time.
 #[inline(always)]
-fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, bands: &[Row]) {
+fn by_frame<V: Lanes, T: LaneValue>(out: &mut [T], n_mels: usize, bands: &[Row]) {
     for (tile, first) in bands.chunks(LANES).zip((0..n_mels).step_by(LANES)) {
         let zero = V::splat(0.0);
         let rows = std::array::from_fn(|i| tile.get(i).map_or(zero, |row| V::load(&row.0)));

@@ -9,7 +9,7 @@
 
 use super::{
     form::{Form, Layout},
-    spectrogram::{Affine, Scratch, SpectrogramConfig, SpectrogramTransform},
+    spectrogram::{Affine, SpectrogramConfig, SpectrogramScratch, SpectrogramTransform},
     sums::{mean, reduce},
 };
 use crate::{
@@ -28,7 +28,9 @@ mod second_pass;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Cepstrum, Compression, Conditioning, Fill, FrontEndConfig, Level, Normalization};
+pub use config::{
+    Cepstrum, Conditioning, FrontEndConfig, Normalization, PadValue, SpectrumCompression, WaveformLevel,
+};
 use second_pass::SecondPass;
 
 /// A plan for the features of one model; immutable, shared by threads.
@@ -49,7 +51,7 @@ pub struct FrontEnd {
 /// One thread's working memory for one [`FrontEnd`]; allocated by the first use.
 #[derive(Debug, Clone)]
 pub struct FrontEndScratch {
-    spectrogram: Scratch,
+    spectrogram: SpectrogramScratch,
     waveform: Vec<f32>,
     /// `[n_frames, n_bands]`.
     values: Vec<f32>,
@@ -110,8 +112,8 @@ impl FrontEnd {
         let cosines = config.cepstrum.map(|cepstrum| cosines(cepstrum, transform.n_mels()));
         let fill = match config.fill {
             // The first pass applies its factor and summand to it.
-            Fill::Number(number) => Some(((f64::from(number) - b) / a) as f32),
-            Fill::Silence | Fill::Minimum => None,
+            PadValue::Number(number) => Some(((f64::from(number) - b) / a) as f32),
+            PadValue::Silence | PadValue::Minimum => None,
         };
         let cosines = cosines.unwrap_or_default();
         let mut plan = Self { config, conditioning, transform, cosines, silence: Vec::new(), fill };
@@ -281,15 +283,15 @@ impl Conditioning {
             return out.copy_from_slice(waveform);
         }
         let samples = &waveform[valid.clone()];
-        let is_centred = self.remove_mean || self.level == Level::ZScore;
+        let is_centred = self.remove_mean || self.level == WaveformLevel::ZScore;
         let mean = if is_centred { mean(samples) } else { 0.0 };
         let scale = match self.level {
-            Level::Unchanged => 1.0,
-            Level::Peak(peak) => {
+            WaveformLevel::Unchanged => 1.0,
+            WaveformLevel::Peak(peak) => {
                 let most = reduce(samples, |x| (x - mean).abs(), f64::max);
                 if most > 0.0 { f64::from(peak) / most } else { 1.0 }
             }
-            Level::ZScore => {
+            WaveformLevel::ZScore => {
                 let squares = reduce(samples, |x| (x - mean) * (x - mean), f64::add);
                 1.0 / (squares / samples.len().max(1) as f64 + 1e-7).sqrt()
             }

@@ -60,13 +60,15 @@ use forebay_simd as simd;
 
 pub use augment::{Augment, AugmentScratch, Clips, FrameAxis};
 pub use crop::{Crop, CropMode, crop, crop_at, starts, target_len};
-pub use features::{Channels, FeatureScratch, Features};
+pub use features::{FeatureScratch, Features, KeptChannels};
 pub use form::{Form, Layout};
 pub use front_end::{FrontEnd, FrontEndConfig, FrontEndScratch};
-pub use mel::{Bands, MelBank, MelScale};
+pub use mel::{MelBands, MelBank, MelScale};
 pub use padding::Padding;
 pub use resample::{MAX_HZ, Quality, Resampler, Resamplers};
 pub use spans::SpanRule;
-pub use spectrogram::{Affine, Kaldi, Pad, Pointwise, Scratch, SpectrogramConfig, SpectrogramTransform};
-pub use window::Window;
+pub use spectrogram::{
+    Affine, Kaldi, Pad, Pointwise, SpectrogramConfig, SpectrogramScratch, SpectrogramTransform,
+};
+pub use window::WindowFunction;
 pub use windows::{WindowEnd, WindowRule};

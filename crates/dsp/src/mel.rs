@@ -61,7 +61,7 @@ fn slaney_log_step() -> f64 {
 
 /// How the bands of a [`MelBank`] are placed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bands {
+pub struct MelBands {
     /// How many there are, those without a weight included.
     pub n_mels: usize,
     /// The lower edge of the lowest, hertz.
@@ -108,8 +108,8 @@ impl MelBank {
     ///
     /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter
     /// narrower than the distance of two bins may have no weight at all; its energy is then 0.
-    pub fn new(sample_rate: u32, n_fft: usize, bands: Bands) -> Self {
-        let Bands { n_mels, f_min, f_max, scale, has_unit_area } = bands;
+    pub fn new(sample_rate: u32, n_fft: usize, bands: MelBands) -> Self {
+        let MelBands { n_mels, f_min, f_max, scale, has_unit_area } = bands;
         let (low, high) = (scale.mel(f_min), scale.mel(f_max));
         let corner = |i: usize| low + (high - low) * i as f64 / (n_mels + 1) as f64;
         let bin_hz = match scale {
@@ -179,8 +179,8 @@ mod tests {
     use super::*;
 
     /// Bands on the HTK scale with triangles of height 1.
-    fn htk(n_mels: usize, f_min: f64, f_max: f64) -> Bands {
-        Bands { n_mels, f_min, f_max, scale: MelScale::Htk, has_unit_area: false }
+    fn htk(n_mels: usize, f_min: f64, f_max: f64) -> MelBands {
+        MelBands { n_mels, f_min, f_max, scale: MelScale::Htk, has_unit_area: false }
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn triangles_of_unit_area() {
         let (rate, n_fft) = (16_000, 16_384);
-        let bands = Bands { scale: MelScale::Slaney, has_unit_area: true, ..htk(40, 0.0, 8000.0) };
+        let bands = MelBands { scale: MelScale::Slaney, has_unit_area: true, ..htk(40, 0.0, 8000.0) };
         for (_, weights) in MelBank::new(rate, n_fft, bands).bands() {
             let area = weights.iter().map(|&w| f64::from(w)).sum::<f64>() * f64::from(rate) / n_fft as f64;
             assert!((area - 1.0).abs() < 0.01, "{area}");

@@ -21,7 +21,7 @@ mod direct;
 mod naive;
 mod staged;
 
-use block::Block;
+use block::BlockPlan;
 use design::Prototype;
 use direct::Direct;
 use staged::Staged;
@@ -84,7 +84,7 @@ pub struct Resampler {
 
 enum Method {
     Copy,
-    Block(Block),
+    Block(BlockPlan),
     Staged(Staged),
     Direct(Direct),
 }
@@ -119,7 +119,7 @@ impl Resampler {
         let (ratio, prototype) = (Ratio::new(source_hz, target_hz), Prototype::new(quality));
         let method = if source_hz == target_hz {
             Method::Copy
-        } else if let Some(block) = Block::new(ratio, ratio.lower(), &prototype) {
+        } else if let Some(block) = BlockPlan::new(ratio, ratio.lower(), &prototype) {
             Method::Block(block)
         } else if let Some(staged) = Staged::new(ratio, &prototype) {
             Method::Staged(staged)

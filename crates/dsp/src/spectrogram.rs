@@ -34,7 +34,7 @@ pub use config::{Affine, FLOOR, Kaldi, Pad, Pointwise, SpectrogramConfig};
 #[derive(Clone)]
 pub struct SpectrogramTransform {
     config: SpectrogramConfig,
-    engine: Engine,
+    engine: FftEngine,
     level: Level,
     /// Window of `n_fft`, scaled; halved for the eight-frame transform.
     window: Vec<f32>,
@@ -42,14 +42,14 @@ pub struct SpectrogramTransform {
 }
 
 #[derive(Clone)]
-enum Engine {
+enum FftEngine {
     Lanes(LaneFft),
     Single(Arc<dyn RealToComplex<f32>>),
 }
 
 /// One thread's working memory for one [`SpectrogramTransform`]; allocated by the first use.
 #[derive(Debug, Clone, Default)]
-pub struct Scratch {
+pub struct SpectrogramScratch {
     /// `n_fft` and `n_mels` of its plan.
     plan: (usize, usize),
     frames: Vec<Row>,
@@ -66,7 +66,7 @@ pub struct Scratch {
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<SpectrogramTransform>();
-    shared::<Scratch>();
+    shared::<SpectrogramScratch>();
 };
 
 impl fmt::Debug for SpectrogramTransform {
@@ -92,8 +92,8 @@ impl SpectrogramTransform {
         let (engine, factor) = match LaneFft::new(config.n_fft)
             .filter(|_| config.mixed_radix || config.n_fft.is_power_of_two())
         {
-            Some(fft) => (Engine::Lanes(fft), 0.5),
-            None => (Engine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
+            Some(fft) => (FftEngine::Lanes(fft), 0.5),
+            None => (FftEngine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
         };
         let window = config.window().iter().map(|w| (factor * f64::from(config.scale) * w) as f32).collect();
         let bank = config.bank();
@@ -145,19 +145,19 @@ impl SpectrogramTransform {
     }
 
     /// New working memory, allocated by the first transform with it; use one per thread.
-    pub fn scratch(&self) -> Scratch {
-        Scratch { plan: (self.config.n_fft, self.n_mels()), ..Scratch::default() }
+    pub fn scratch(&self) -> SpectrogramScratch {
+        SpectrogramScratch { plan: (self.config.n_fft, self.n_mels()), ..SpectrogramScratch::default() }
     }
 
     /// Allocates this plan's working memory in `scratch`, which is empty.
-    fn fill(&self, scratch: &mut Scratch) -> Result<()> {
+    fn fill(&self, scratch: &mut SpectrogramScratch) -> Result<()> {
         let n_fft = self.config.n_fft;
         match &self.engine {
-            Engine::Lanes(fft) => {
+            FftEngine::Lanes(fft) => {
                 fallible_alloc::resize(&mut scratch.frames, fft.rows(), Row::default())?;
                 fallible_alloc::resize(&mut scratch.spare, fft.rows(), Row::default())?;
             }
-            Engine::Single(fft) => {
+            FftEngine::Single(fft) => {
                 fallible_alloc::resize(&mut scratch.single, n_fft, 0.0)?;
                 fallible_alloc::resize(&mut scratch.spectrum, n_fft / 2 + 1, Complex32::default())?;
                 fallible_alloc::resize(&mut scratch.fft, fft.get_scratch_len(), Complex32::default())?;
@@ -179,7 +179,12 @@ impl SpectrogramTransform {
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short
     /// (reflection needs more than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs
     /// to another plan. [`ErrorKind::Memory`] if the allocation of `scratch` failed.
-    pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
+    pub fn transform(
+        &self,
+        waveform: &[f32],
+        scratch: &mut SpectrogramScratch,
+        out: &mut [f32],
+    ) -> Result<()> {
         self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
     }
 
@@ -197,7 +202,7 @@ impl SpectrogramTransform {
         &self,
         form: &Form,
         waveform: &[f32],
-        scratch: &mut Scratch,
+        scratch: &mut SpectrogramScratch,
         out: ValuesMut<'_>,
     ) -> Result<()> {
         let at_least = self.least_samples();
@@ -220,7 +225,7 @@ impl SpectrogramTransform {
         form: &Form,
         fill: Option<f32>,
         (waveform, shift): (&[f32], f32),
-        scratch: &mut Scratch,
+        scratch: &mut SpectrogramScratch,
         out: ValuesMut<'_>,
     ) -> Result<()> {
         let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
@@ -425,7 +430,7 @@ struct Blocks<'a> {
     /// Subtracted from each sample, with Kaldi's frames.
     shift: f32,
     fill: Option<f32>,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut SpectrogramScratch,
     out: Output<'a>,
 }
 
@@ -447,15 +452,15 @@ impl Work for Blocks<'_> {
                 *frame = plan.frame(waveform, shift, index, edge);
             }
             match (&plan.engine, &plan.config.kaldi) {
-                (Engine::Lanes(fft), None) => {
+                (FftEngine::Lanes(fft), None) => {
                     plan.window::<V>(fft, &frames, &mut scratch.frames);
                     fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
                 }
-                (Engine::Lanes(fft), Some(kaldi)) => {
+                (FftEngine::Lanes(fft), Some(kaldi)) => {
                     plan.kaldi_window::<V>(fft, kaldi, shift, &frames, &mut scratch.frames);
                     fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
                 }
-                (Engine::Single(fft), _) => {
+                (FftEngine::Single(fft), _) => {
                     let buffers = (&mut scratch.single, &mut scratch.spectrum, &mut scratch.fft);
                     plan.single_power(fft.as_ref(), shift, &frames, buffers, &mut scratch.power);
                 }

@@ -7,7 +7,7 @@ use std::f64::consts::TAU;
 
 /// A window function, by its name in torch or Kaldi.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Window {
+pub enum WindowFunction {
     /// Hann, periodic: the weight after the last would be the first.
     #[default]
     Hann,
@@ -21,7 +21,7 @@ pub enum Window {
     Rectangular,
 }
 
-impl Window {
+impl WindowFunction {
     /// All windows, in the order in which messages list them.
     pub const ALL: [Self; 5] = [Self::Hann, Self::Hanning, Self::Hamming, Self::Povey, Self::Rectangular];
 
@@ -58,14 +58,17 @@ mod tests {
 
     #[test]
     fn windows_by_hand() {
-        let weights = |window: Window, n| window.weights(n).collect::<Vec<_>>();
+        let weights = |window: WindowFunction, n| window.weights(n).collect::<Vec<_>>();
         let close =
             |found: &[f64], expected: &[f64]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
-        assert!(close(&weights(Window::Hann, 4), &[0.0, 0.5, 1.0, 0.5]));
-        assert!(close(&weights(Window::Hanning, 5), &[0.0, 0.5, 1.0, 0.5, 0.0]));
-        assert!(close(&weights(Window::Hamming, 3), &[0.08, 1.0, 0.08]));
-        assert!(close(&weights(Window::Povey, 5), &[0.0, 0.5_f64.powf(0.85), 1.0, 0.5_f64.powf(0.85), 0.0]));
-        for window in Window::ALL {
+        assert!(close(&weights(WindowFunction::Hann, 4), &[0.0, 0.5, 1.0, 0.5]));
+        assert!(close(&weights(WindowFunction::Hanning, 5), &[0.0, 0.5, 1.0, 0.5, 0.0]));
+        assert!(close(&weights(WindowFunction::Hamming, 3), &[0.08, 1.0, 0.08]));
+        assert!(close(
+            &weights(WindowFunction::Povey, 5),
+            &[0.0, 0.5_f64.powf(0.85), 1.0, 0.5_f64.powf(0.85), 0.0]
+        ));
+        for window in WindowFunction::ALL {
             assert_eq!(weights(window, 1), [1.0]);
             assert!(weights(window, 0).is_empty());
         }

@@ -15,8 +15,8 @@ use forebay_base::{
 use forebay_engine::{
     engine::{CutPosition, Engine, MixturePlan, Plan, Position, Step, StreamLayout},
     order::{
-        Batching, Bins, Buckets, Budget, Chapter, ChapterRules, Length, Lengths, Limit, Order, Stop, Stretch,
-        WeightStage, WeightedRows,
+        Batching, Bins, BucketLimit, Buckets, Budget, Chapter, ChapterRules, Length, Lengths, Order, Stop,
+        Stretch, WeightStage, WeightedRows,
     },
 };
 use proptest::prelude::*;
@@ -129,7 +129,7 @@ fn oracle(
     for (draw, length) in lengths.iter().enumerate() {
         let seconds = f64::from(length.seconds);
         let bin = *buckets.bins().iter().find(|&&bound| seconds <= bound).unwrap();
-        let is_of = |limit: &Limit| limit.seconds == bin && length.tokens <= limit.tokens;
+        let is_of = |limit: &BucketLimit| limit.seconds == bin && length.tokens <= limit.tokens;
         let k = buckets.limits().iter().position(is_of).unwrap();
         held[k].push(draw as u32);
         if held[k].len() == buckets.sizes()[k] as usize * n_streams {

@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     LoaderConfig,
-    config::Count,
+    config::CountOrAuto,
     contract::TaskFor,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
@@ -86,9 +86,9 @@ fn loader(bytes: &[u8]) {
             n_mels: 8,
             n_fft: 256,
             hop_length: 80,
-            n_workers: Count::Exactly(2),
+            n_workers: CountOrAuto::Exactly(2),
             n_readers: 2,
-            prefetch_batches: Count::Exactly(1),
+            prefetch_batches: CountOrAuto::Exactly(1),
             max_record_bytes: MAX_RECORD_BYTES as i64,
             max_decoded_seconds: 60.0,
             order: Some(order.into()),

@@ -238,7 +238,7 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LoaderConfig, config::Count, engine::Auto};
+    use crate::{LoaderConfig, config::CountOrAuto, engine::Auto};
     use proptest::prelude::*;
 
     const SIZES: Sizes = Sizes {
@@ -252,7 +252,7 @@ mod tests {
     };
 
     fn default_plan(auto: Auto) -> Plan {
-        let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };
+        let auto_or = |is_auto, n| if is_auto { CountOrAuto::Auto } else { CountOrAuto::Exactly(n) };
         let config = LoaderConfig {
             n_workers: auto_or(auto.workers, 8),
             cpu_budget: auto.workers.then_some(8),

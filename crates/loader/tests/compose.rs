@@ -9,7 +9,7 @@ use forebay_engine::engine::{Engine, Step};
 use forebay_loader::{
     LoaderConfig,
     compose::{Composed, compose},
-    config::{Count, Origin, Sources},
+    config::{CountOrAuto, Origin, Sources},
 };
 
 /// A pass ends long before.
@@ -62,7 +62,7 @@ fn a_pass_has_each_row_once_and_the_same_bytes_on_any_number_of_threads() {
     let n_rows = digits().arrow_files.groups[0].len() as i64;
     let (rows, features) = pass(digits());
     assert_eq!(rows, (0..n_rows).collect::<Vec<_>>());
-    let one = LoaderConfig { n_workers: Count::Exactly(1), n_readers: 1, ..digits() };
+    let one = LoaderConfig { n_workers: CountOrAuto::Exactly(1), n_readers: 1, ..digits() };
     assert_eq!(pass(one), (rows, features));
 }
 

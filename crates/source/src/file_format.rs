@@ -12,7 +12,6 @@ use crate::{Result, Storage, compression::Compression, signatures, storage::Stor
 /// A format of files that hold rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileFormat {
-    /// Parquet.
     Parquet,
     /// Arrow IPC, as a file or as a stream.
     Arrow,
@@ -92,7 +91,6 @@ const FORMATS: [Known; 6] = [
 ];
 
 impl FileFormat {
-    /// Its name in messages.
     pub fn name(self) -> &'static str {
         FORMATS[self as usize].name
     }

@@ -45,7 +45,6 @@ impl IdType {
         Self::F16,
     ];
 
-    /// Bytes of a number.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
@@ -106,30 +105,30 @@ impl IdType {
     fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i64> {
         let is_whole = |number: f64| number.fract() == 0.0 && number.abs() < (1_u64 << 62) as f64;
         bytes.chunks_exact(self.bytes()).map(move |number| match self.number(number) {
-            Number::Int(number) => number,
-            Number::Float(number) if is_whole(number) => number as i64,
-            Number::Float(_) => i64::MIN,
+            IdNumber::Int(number) => number,
+            IdNumber::Float(number) if is_whole(number) => number as i64,
+            IdNumber::Float(_) => i64::MIN,
         })
     }
 
     /// One number of as many bytes as the type has.
-    fn number(self, bytes: &[u8]) -> Number {
+    fn number(self, bytes: &[u8]) -> IdNumber {
         let mut all = [0; 8];
         all[..bytes.len()].copy_from_slice(bytes);
         let low = u64::from_le_bytes(all);
         match self {
-            Self::I8 => Number::Int((low as i8).into()),
-            Self::I16 => Number::Int((low as i16).into()),
-            Self::I32 => Number::Int((low as i32).into()),
-            Self::F32 => Number::Float(f32::from_bits(low as u32).into()),
-            Self::F64 => Number::Float(f64::from_bits(low)),
-            Self::F16 => Number::Float(f16::from_bits(low as u16).to_f64()),
-            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::I64 => Number::Int(low as i64),
+            Self::I8 => IdNumber::Int((low as i8).into()),
+            Self::I16 => IdNumber::Int((low as i16).into()),
+            Self::I32 => IdNumber::Int((low as i32).into()),
+            Self::F32 => IdNumber::Float(f32::from_bits(low as u32).into()),
+            Self::F64 => IdNumber::Float(f64::from_bits(low)),
+            Self::F16 => IdNumber::Float(f16::from_bits(low as u16).to_f64()),
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::I64 => IdNumber::Int(low as i64),
         }
     }
 }
 
-enum Number {
+enum IdNumber {
     Int(i64),
     Float(f64),
 }
@@ -210,8 +209,8 @@ pub(crate) fn append_fields(
         fallible_alloc::grow(weights, n)?;
         for (at, number) in weight_bytes.chunks_exact(id_type.bytes()).enumerate() {
             let weight = match id_type.number(number) {
-                Number::Int(number) => number as f32,
-                Number::Float(number) => number as f32,
+                IdNumber::Int(number) => number as f32,
+                IdNumber::Float(number) => number as f32,
             };
             if !weight.is_finite() || weight < 0.0 {
                 return wrong(format!("weight {at} is {weight}, expected a finite number from 0 on"));
@@ -242,7 +241,6 @@ fn extend<const N: usize>(bytes: &[u8], ids: &mut Vec<u32>, convert: impl Fn([u8
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// The record of some ids.
 pub(crate) fn record(bytes: bytes::Bytes, id_type: IdType) -> RawRecord {
     RawRecord::new(bytes, id_type.row())
 }

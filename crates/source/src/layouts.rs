@@ -46,7 +46,6 @@ pub(crate) fn advice_on(path: &Path) -> Option<String> {
     })
 }
 
-/// A table of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FolderTable {
     pub table: PathBuf,

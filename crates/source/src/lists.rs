@@ -43,7 +43,6 @@ impl ListItem {
         })
     }
 
-    /// The bytes of a number.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::Byte => 1,

@@ -63,7 +63,6 @@ impl ReadRequest for RunRequest<'_> {
     }
 }
 
-/// All of a record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WholeRecord {
     /// As [`ReadRequest::repeats`].

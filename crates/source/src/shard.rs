@@ -6,7 +6,6 @@ use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone)]
 pub struct Shard {
-    /// The path as given.
     pub path: Arc<Path>,
     /// The number of its first row over all shards.
     pub first_row: u64,

@@ -5,18 +5,15 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-/// An option.
 struct KnownOption {
     /// The scheme of the URLs that it is for.
     scheme: &'static str,
     /// The name, in lower case that of the variable of the environment.
     name: &'static str,
-    /// Its other names.
     also: &'static [&'static str],
     kind: OptionKind,
 }
 
-/// The values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OptionKind {
     Text,

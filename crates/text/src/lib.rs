@@ -56,6 +56,6 @@ use forebay_base::{
 
 pub use characters::{Characters, CharactersOptions};
 pub use chat::{ChatTemplate, Conversation, RenderedChat, TrainOn};
-pub use pack::{CropRule, Document, LongRule, MASKED, Packer, Piece};
+pub use pack::{CropRule, Document, LongRule, MASKED, PackedPiece, Packer};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
-pub use transcript::{Segment, SpecialToken, TranscriptFormat, TranscriptOptions};
+pub use transcript::{SpecialToken, TranscriptFormat, TranscriptOptions, TranscriptSegment};

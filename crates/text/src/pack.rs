@@ -81,7 +81,7 @@ pub struct Document {
 
 /// The tokens that one pick put into a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct PackedPiece {
     /// [`Document::row`] of its document.
     pub row: u64,
     /// [`Document::start`]: the first content token in it.
@@ -94,7 +94,7 @@ const NONE: u32 = u32::MAX;
 
 /// A held document. Its tokens are `tokens[offset..offset + held]`.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct HeldDocument {
     offset: usize,
     /// Tokens in memory: `len`, or fewer if the others can never be delivered.
     held: usize,
@@ -133,7 +133,7 @@ pub struct Packer {
     capacity: usize,
     bos: u32,
     crop: CropRule,
-    slots: Vec<Slot>,
+    slots: Vec<HeldDocument>,
     vacant: Vec<u32>,
     oldest: u32,
     newest: u32,
@@ -227,7 +227,7 @@ impl Packer {
             // Of a document that is cut the rest is gone, and no longer in its place in the order.
             let len = if self.crop == CropRule::Pad(LongRule::Cut) { held } else { ids.len() };
             let offset = self.store(&ids[..held], &weights);
-            let slot = Slot { offset, held, len, row, start, age: 0, older: NONE, newer: NONE };
+            let slot = HeldDocument { offset, held, len, row, start, age: 0, older: NONE, newer: NONE };
             let index = match self.vacant.pop() {
                 Some(index) => {
                     self.slots[index as usize] = slot;
@@ -277,7 +277,7 @@ impl Packer {
                 + spare
                 + self.vacant.capacity()
                 + self.by_offset.capacity())
-            + size_of::<Slot>() * self.slots.capacity()
+            + size_of::<HeldDocument>() * self.slots.capacity()
             + size_of::<Reverse<(usize, u64, u32)>>() * self.long.capacity()
             + self.short.n_bytes()
     }
@@ -296,13 +296,13 @@ impl Packer {
     /// `room` is the capacity at the start of a row, then the room left in it. Returns `None`, without a call
     /// of `copy`, if no document is held or `room` is 0, or under [`CropRule::Pad`] if none fits. Allocates
     /// nothing.
-    pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
+    pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<PackedPiece> {
         self.place_weighted(room, |ids, _| copy(ids))
     }
 
     /// As [`place`](Self::place); `copy` also gets the weights of the tokens, as many, or none of a packer
     /// without weights.
-    pub fn place_weighted(&mut self, room: usize, copy: impl FnOnce(&[u32], &[f32])) -> Option<Piece> {
+    pub fn place_weighted(&mut self, room: usize, copy: impl FnOnce(&[u32], &[f32])) -> Option<PackedPiece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
         let index = self.choose(room)?;
@@ -333,7 +333,7 @@ impl Packer {
             self.live -= slot.held;
             self.vacant.push(index);
         }
-        Some(Piece { row: slot.row, start: slot.start, len })
+        Some(PackedPiece { row: slot.row, start: slot.start, len })
     }
 
     /// The held documents, oldest first, as ([`Document::row`], [`Document::start`]).
@@ -394,7 +394,7 @@ impl Packer {
 
     /// Removes a slot from the order of arrival.
     fn leave(&mut self, index: u32) {
-        let Slot { older, newer, .. } = self.slots[index as usize];
+        let HeldDocument { older, newer, .. } = self.slots[index as usize];
         match older {
             NONE => self.oldest = newer,
             older => self.slots[older as usize].newer = newer,

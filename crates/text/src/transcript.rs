@@ -25,7 +25,7 @@ pub enum SpecialToken<'a> {
 
 /// A part of a transcript; times in seconds from the start of the clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Segment<'a> {
+pub struct TranscriptSegment<'a> {
     /// Where the segment begins.
     pub start: f64,
     /// Where it ends; None, for the last segment only, if it goes on after the clip.
@@ -134,7 +134,7 @@ impl TranscriptFormat {
     /// [`Tokenizer::encode_ordinary`]. After an error `out` is as before.
     pub fn encode_segments(
         &self,
-        segments: &[Segment<'_>],
+        segments: &[TranscriptSegment<'_>],
         seed: Option<u64>,
         out: &mut Vec<u32>,
     ) -> Result<()> {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use forebay_base::seed::{Purpose, hash};
-use forebay_text::{CropRule, Document, Packer, Piece};
+use forebay_text::{CropRule, Document, PackedPiece, Packer};
 use serde_json::Value;
 
 const BUFFER_SIZE: usize = 1000;
@@ -96,7 +96,7 @@ impl<L: Iterator<Item = usize>> Run<L> {
         }
     }
 
-    fn row(&mut self) -> Vec<Piece> {
+    fn row(&mut self) -> Vec<PackedPiece> {
         let mut pieces = Vec::new();
         let mut room = self.capacity;
         while room > 0 {

@@ -5,7 +5,9 @@
 use std::{fs, path::Path};
 
 use forebay_base::ErrorKind;
-use forebay_text::{Segment, SpecialToken, Tokenizer, TokenizerOptions, TranscriptFormat, TranscriptOptions};
+use forebay_text::{
+    SpecialToken, Tokenizer, TokenizerOptions, TranscriptFormat, TranscriptOptions, TranscriptSegment,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -43,8 +45,8 @@ fn whole(timestamps: Option<f64>) -> TranscriptOptions<'static> {
     TranscriptOptions { prefix: PREFIX.into(), suffix: SUFFIX.into(), timestamps, dropout: 0.0 }
 }
 
-fn segment(start: f64, end: impl Into<Option<f64>>, text: &str) -> Segment<'_> {
-    Segment { start, end: end.into(), text }
+fn segment(start: f64, end: impl Into<Option<f64>>, text: &str) -> TranscriptSegment<'_> {
+    TranscriptSegment { start, end: end.into(), text }
 }
 
 fn shown(step: u32) -> String {

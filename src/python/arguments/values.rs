@@ -11,7 +11,7 @@ use pyo3::{
 
 use super::{Argument, ArgumentError, attempt, id, items, named};
 use crate::{
-    config::{Count, Names, Opaque},
+    config::{CountOrAuto, Names, Opaque},
     engine::MaxErrors,
 };
 
@@ -122,7 +122,7 @@ impl<T: Argument> Argument for Option<T> {
     }
 }
 
-impl Argument for Count {
+impl Argument for CountOrAuto {
     const EXPECTED: &'static str = "an int or \"auto\"";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {

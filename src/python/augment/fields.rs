@@ -6,7 +6,7 @@ use pyo3::{
     types::{PyBool, PyString},
 };
 
-use super::{Group, MOST_FRAMES, PlannedStep, PyStep, plan_of};
+use super::{MOST_FRAMES, PlannedStep, PyStep, StepGroup, plan_of};
 use crate::python::{
     arguments::{Argument, attempt, items, named},
     recipe_fields::RecipeFields,
@@ -16,8 +16,8 @@ use crate::{
     config::{Background, Sources},
     error::shown,
     transform::augment::{
-        BandMasks, Bounds, Counts, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
-        Mixing, Only, Width,
+        BandMasks, Bounds, Counts, Fill, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets, Mixing,
+        Only, StepKind, Width,
     },
 };
 
@@ -34,7 +34,7 @@ impl RecipeFields<'_> {
             let found = plan_of("steps", at, &step)?;
             let PyStep { steps: one, group } = found.get();
             match group {
-                Some(group @ Group::OneOf { .. }) => self.problems.push(format!(
+                Some(group @ StepGroup::OneOf { .. }) => self.problems.push(format!(
                     "steps has a {} at position {at}, must have other steps: put its steps into this one, with weights",
                     group.name()
                 )),
@@ -53,7 +53,6 @@ impl RecipeFields<'_> {
         Ok(steps)
     }
 
-    /// The steps of an `Only`.
     pub(super) fn only_steps(&mut self) -> PyResult<Vec<PlannedStep>> {
         let field: String = self.get("field")?;
         let mut steps = self.member_steps()?;
@@ -64,7 +63,7 @@ impl RecipeFields<'_> {
                     step.kind.name()
                 ));
             }
-            if let Kind::Level { of: Some(of), .. } = &step.kind {
+            if let StepKind::Level { of: Some(of), .. } = &step.kind {
                 self.problems.push(format!(
                     "steps has a Level of {:?}, must be without of: here it sets the level of {field:?}",
                     of.field
@@ -76,7 +75,7 @@ impl RecipeFields<'_> {
     }
 
     /// The steps of a `OneOf`, and how one of them is drawn.
-    pub(super) fn one_of_steps(&mut self) -> PyResult<(Vec<PlannedStep>, Group)> {
+    pub(super) fn one_of_steps(&mut self) -> PyResult<(Vec<PlannedStep>, StepGroup)> {
         let steps = self.member_steps()?;
         let weights = self.value("weights")?;
         let weights = match weights.is_none() {
@@ -95,7 +94,7 @@ impl RecipeFields<'_> {
         if let Some(wrong) = weights.iter().find(|weight| !(1e-9..=1e9).contains(*weight)) {
             self.problems.push(format!("weights has {wrong:?}, must be 1e-9 to 1e9"));
         }
-        Ok((steps, Group::OneOf { weights, p: self.share("p")? }))
+        Ok((steps, StepGroup::OneOf { weights, p: self.share("p")? }))
     }
 
     /// A number, or the lowest and the highest of a range.
@@ -128,15 +127,15 @@ impl RecipeFields<'_> {
     }
 
     /// A `Gain`, by decibels or by a factor.
-    pub(super) fn gain(&mut self, decibels: [f64; 2]) -> PyResult<Kind> {
+    pub(super) fn gain(&mut self, decibels: [f64; 2]) -> PyResult<StepKind> {
         let is_given = |name: &str| self.value(name).map(|value| !value.is_none());
         match [is_given("db")?, is_given("factor")?] {
-            [true, false] => Ok(Kind::Gain { db: self.bounds("db", decibels)? }),
-            [false, true] => Ok(Kind::Scale { factor: self.bounds("factor", [1e-4, 1e4])? }),
+            [true, false] => Ok(StepKind::Gain { db: self.bounds("db", decibels)? }),
+            [false, true] => Ok(StepKind::Scale { factor: self.bounds("factor", [1e-4, 1e4])? }),
             given => {
                 let found = if given[0] { "both db and factor" } else { "neither db nor factor" };
                 self.problems.push(format!("Gain has {found}, must have one, as in Gain(factor=(0.125, 2))"));
-                Ok(Kind::Gain { db: Bounds { low: 0.0, high: 0.0 } })
+                Ok(StepKind::Gain { db: Bounds { low: 0.0, high: 0.0 } })
             }
         }
     }
@@ -169,14 +168,13 @@ impl RecipeFields<'_> {
             [self.one_of(name, &["rms", "active", "clip", "lufs"])?])
     }
 
-    /// A `Level`.
-    pub(super) fn level(&mut self, decibels: [f64; 2]) -> PyResult<Kind> {
+    pub(super) fn level(&mut self, decibels: [f64; 2]) -> PyResult<StepKind> {
         let of: Option<String> = self.get("of")?;
         let peak: Option<f64> = self.get("peak")?;
         if let Some(peak) = peak.filter(|peak| !(1e-4..=1e4).contains(peak)) {
             self.problems.push(format!("peak is {peak:?}, must be within 0.0001 to 10000, or None"));
         }
-        Ok(Kind::Level {
+        Ok(StepKind::Level {
             db: self.bounds("db", decibels)?,
             loudness: self.loudness("measure")?,
             of: of.map(|field| Only { field, waveforms: 0..0, of: 1 }),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     cache::{
-        Compression, Processed, WriterOptions,
+        ChunkCompression, Processed, WriterOptions,
         build::{
             Build, BuildPlan, DocumentPiece, Interleaving, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Limits, Projection},
@@ -37,9 +37,9 @@ use crate::{
         features::read_features,
         interruptible::run_interruptible,
         logging, manifest,
-        spectrogram::SpectrogramTransform,
+        spectrogram::PySpectrogramTransform,
         state,
-        tokenizer::Tokenizer,
+        tokenizer::PyTokenizer,
     },
     sync::plain::Mutex,
 };
@@ -90,7 +90,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> 
     let (processor, projection) = match &kind[..] {
         "tokenize" => {
             let text_column: String = item("text_column")?.extract()?;
-            let tokenizer = item("tokenizer")?.cast::<Tokenizer>()?.get().core().clone();
+            let tokenizer = item("tokenizer")?.cast::<PyTokenizer>()?.get().core().clone();
             let bos = item("bos")?.extract::<bool>()?.then(|| tokenizer.document_bos_id()).transpose();
             let tokenize = Tokenize {
                 tokenizer,
@@ -124,7 +124,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> 
 
 /// The features of a `SpectrogramTransform` or an object of `forebay.features`.
 fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<FeatureBuilder> {
-    let made = match given.cast::<SpectrogramTransform>() {
+    let made = match given.cast::<PySpectrogramTransform>() {
         Ok(transform) => {
             float_mode::lent(|| FeatureBuilder::log_mel(transform.get().core(), max_decoded_seconds))
         }
@@ -229,7 +229,7 @@ impl _CacheBuild {
             policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
             commits: CommitConfig { commit_seconds, commit_documents }.check().map_err(to_python)?,
             options: WriterOptions {
-                compression: Compression::from_name(compression).map_err(to_python)?,
+                compression: ChunkCompression::from_name(compression).map_err(to_python)?,
                 overwrite,
                 ..WriterOptions::default()
             },

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     Error, ErrorKind,
-    cache::{Column, Processed, build::inputs::Rows},
+    cache::{BatchColumn, Processed, build::inputs::InputRows},
     fields::DataType,
 };
 
@@ -43,7 +43,7 @@ pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
         let numbers = |array: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             Ok(array.as_slice()?.iter().map(|&n| n as u64).collect())
         };
-        Ok(Column {
+        Ok(BatchColumn {
             name,
             dtype,
             rank,
@@ -80,14 +80,14 @@ pub fn tuples(py: Python<'_>, processed: Processed) -> PyResult<Bound<'_, PyAny>
 }
 
 /// A list with an object for each row: a dict for a row of a table, a JSON value, or a line.
-pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyList>> {
+pub fn rows(py: Python<'_>, rows: InputRows) -> PyResult<Bound<'_, PyList>> {
     match rows {
-        Rows::Text(lines) => PyList::new(py, lines),
-        Rows::Json(values) => {
+        InputRows::Text(lines) => PyList::new(py, lines),
+        InputRows::Json(values) => {
             let values = values.iter().map(|value| json(py, value)).collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, values)
         }
-        Rows::Table(tables) => {
+        InputRows::Table(tables) => {
             let all = PyList::empty(py);
             for table in &tables {
                 for row in dicts(py, table)? {
@@ -96,7 +96,7 @@ pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyList>> {
             }
             Ok(all)
         }
-        Rows::Recordings(records) => {
+        InputRows::Recordings(records) => {
             let one = |record: crate::source::RawRecord| {
                 let dict = PyDict::new(py);
                 dict.set_item("bytes", PyBytes::new(py, &record.payload.bytes))?;

@@ -19,7 +19,7 @@ use crate::{
         Processed,
         build::{
             DocumentPiece, Process, Processor, ReadShard, Shards, Skips,
-            inputs::{Files, Rows},
+            inputs::{Files, InputRows},
             passthrough::Passthrough,
             recordings::FeatureBuilder,
             tokens::{self, Tokenize},
@@ -30,7 +30,7 @@ use crate::{
 
 /// Some documents before processing, or after it if another process has processed them.
 pub enum DocumentBatch {
-    Rows(Rows),
+    Rows(InputRows),
     Objects(Py<PyList>),
     Processed(Processed),
 }
@@ -75,7 +75,7 @@ impl Shards for AnyShards {
     }
 }
 
-struct FileShard(Box<dyn ReadShard<Rows>>);
+struct FileShard(Box<dyn ReadShard<InputRows>>);
 
 impl ReadShard<DocumentBatch> for FileShard {
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<DocumentBatch>>> {
@@ -172,7 +172,7 @@ impl Processor<DocumentBatch> for AnyProcessor {
 }
 
 enum ShardWorker {
-    Rows(Box<dyn Process<Rows>>),
+    Rows(Box<dyn Process<InputRows>>),
     Tokens(Box<tokens::TokenizeWorker>, String),
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
     Columns(Arc<Py<PyAny>>),

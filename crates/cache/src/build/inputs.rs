@@ -70,7 +70,7 @@ impl Default for Limits {
 }
 
 #[derive(Debug)]
-pub enum Rows {
+pub enum InputRows {
     /// A table, as consecutive record batches.
     Table(Vec<RecordBatch>),
     /// JSON values, one a row.
@@ -80,7 +80,7 @@ pub enum Rows {
     Recordings(Vec<RawRecord>),
 }
 
-impl Rows {
+impl InputRows {
     pub fn len(&self) -> usize {
         match self {
             Self::Table(tables) => tables.iter().map(RecordBatch::num_rows).sum(),
@@ -109,7 +109,6 @@ pub enum Projection {
     },
 }
 
-/// What a shard is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShardKind {
     Rows(FileFormat),
@@ -187,13 +186,13 @@ impl Files {
 }
 
 impl Shards for Files {
-    type Batch = Rows;
+    type Batch = InputRows;
 
     fn names(&self) -> &[String] {
         &self.names
     }
 
-    fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Rows>>> {
+    fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<InputRows>>> {
         let path = &self.paths[shard];
         // The number is from the ledger and may exceed the rows of any file.
         let skip = skip.saturating_mul(size);
@@ -277,7 +276,7 @@ impl BatchPosition {
     }
 
     /// A piece of `rows` rows; the last one of its batch if the batch is complete, or if the file ends.
-    fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> DocumentPiece<Rows> {
+    fn piece(&mut self, documents: InputRows, rows: u64, is_last: bool) -> DocumentPiece<InputRows> {
         self.row += rows;
         let ends_batch = is_last || self.row >= self.size;
         if ends_batch {

@@ -3,29 +3,30 @@
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
 
-use super::{Process, Processor, Skips, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::InputRows};
 use crate::{
-    Column, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType, source::columns::type_name,
+    BatchColumn, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType,
+    source::columns::type_name,
 };
 
 /// Keeps columns unchanged: numbers become fields without an axis, lists of numbers fields with one.
 #[derive(Debug, Clone, Copy)]
 pub struct Passthrough;
 
-impl Processor<Rows> for Passthrough {
-    fn worker(&self) -> Box<dyn Process<Rows>> {
+impl Processor<InputRows> for Passthrough {
+    fn worker(&self) -> Box<dyn Process<InputRows>> {
         Box::new(Self)
     }
 }
 
-impl Process<Rows> for Passthrough {
-    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
-        let Rows::Table(tables) = rows else {
+impl Process<InputRows> for Passthrough {
+    fn process(&mut self, rows: InputRows, skips: &mut Skips<'_>) -> Result<Processed> {
+        let InputRows::Table(tables) = rows else {
             let message = "without a processor, only columns of numbers in Parquet or Arrow are kept; give a processor \
                            for lines and recordings";
             return Err(Error::new(ErrorKind::Config, message));
         };
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns: Vec<BatchColumn> = Vec::new();
         let (mut row, mut documents) = (0, 0);
         for table in &tables {
             let nulls = if table.columns().iter().any(may_have_nulls) {
@@ -44,8 +45,10 @@ impl Process<Rows> for Passthrough {
                     Error::new(ErrorKind::Schema, message)
                 })?;
                 if columns.len() == at {
-                    columns
-                        .push(Column { rank, ..Column::flat(field.name(), dtype, Vec::new(), Vec::new()) });
+                    columns.push(BatchColumn {
+                        rank,
+                        ..BatchColumn::flat(field.name(), dtype, Vec::new(), Vec::new())
+                    });
                 }
                 let mut rest = 0;
                 for run in nulls.chunk_by(|a, b| a.is_none() && b.is_none()) {
@@ -123,8 +126,7 @@ fn null_of(table: &RecordBatch, row: usize) -> Option<String> {
     Some(table.schema_ref().field(at).name().clone())
 }
 
-/// Appends rows without nulls.
-fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
+fn append(array: &ArrayRef, column: &mut BatchColumn) -> Result<()> {
     let lengths: Vec<u64>;
     let values: ArrayRef = match array.data_type() {
         ArrowType::List(_) => {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Process, Processor, Skips, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::InputRows};
 use crate::{
-    Column, Error, ErrorKind, Processed, Result,
+    BatchColumn, Error, ErrorKind, Processed, Result,
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
@@ -18,7 +18,7 @@ use crate::{
 };
 use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};
 use forebay_dsp::{
-    Channels, FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig,
+    FeatureScratch, Features as Plan, Form, KeptChannels, Quality, Resamplers, SpectrogramConfig,
     SpectrogramTransform, target_len,
 };
 
@@ -118,8 +118,8 @@ fn described(config: &SpectrogramConfig) -> String {
     )
 }
 
-impl Processor<Rows> for FeatureBuilder {
-    fn worker(&self) -> Box<dyn Process<Rows>> {
+impl Processor<InputRows> for FeatureBuilder {
+    fn worker(&self) -> Box<dyn Process<InputRows>> {
         Box::new(FeatureWorker {
             what: self.clone(),
             decoder: AudioDecoder::with_damage(self.damage),
@@ -140,15 +140,16 @@ struct FeatureWorker {
     scratch: FeatureScratch,
 }
 
-impl Process<Rows> for FeatureWorker {
-    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
-        let Rows::Recordings(records) = rows else {
+impl Process<InputRows> for FeatureWorker {
+    fn process(&mut self, rows: InputRows, skips: &mut Skips<'_>) -> Result<Processed> {
+        let InputRows::Recordings(records) = rows else {
             return Err(Error::new(ErrorKind::Schema, "a front end needs a column of recordings"));
         };
         let plan = &self.what.plan;
-        let features = Column::flat(plan.name(), plan.dtype().into(), Vec::new(), Vec::new());
-        let mut features = Column { rank: plan.shape(0).len(), ..features };
-        let mut labels = Column { rank: 0, ..Column::flat("label", DataType::Int64, Vec::new(), Vec::new()) };
+        let features = BatchColumn::flat(plan.name(), plan.dtype().into(), Vec::new(), Vec::new());
+        let mut features = BatchColumn { rank: plan.shape(0).len(), ..features };
+        let mut labels =
+            BatchColumn { rank: 0, ..BatchColumn::flat("label", DataType::Int64, Vec::new(), Vec::new()) };
         for (row, record) in records.iter().enumerate() {
             match self.one(record, &mut features) {
                 Ok(()) => {
@@ -163,7 +164,7 @@ impl Process<Rows> for FeatureWorker {
 }
 
 impl FeatureWorker {
-    fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
+    fn one(&mut self, record: &RawRecord, features: &mut BatchColumn) -> Result<()> {
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
         let (info, samples) = info_of_row(recording.info(), record.payload.file.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
@@ -179,7 +180,7 @@ impl FeatureWorker {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let channels = plan.channels();
-        self.planes.take_mean(channels == Channels::Mean);
+        self.planes.take_mean(channels == KeptChannels::Mean);
         recording.read(&mut self.decoder, samples, &mut self.planes)?;
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
@@ -234,13 +235,13 @@ mod tests {
     fn bytes_of_features() {
         let bands = |form| {
             let config = FrontEndConfig { form, ..FrontEndConfig::default() };
-            Plan::bands(FrontEnd::new(config, true).unwrap(), Channels::All(Some(2)))
+            Plan::bands(FrontEnd::new(config, true).unwrap(), KeptChannels::All(Some(2)))
         };
         // A frame at the start of the recording, and 100 a second.
         assert_eq!(bytes(bands(Form::default())), (0, (2 * 128 * (1 + 64 * 100) * 4) as f64 / 64.0));
         let form = Form { n_frames: Some(10), dtype: Dtype::Float16, ..Form::default() };
         assert_eq!(bytes(bands(form)), (2 * 128 * 10 * 2, 0.0));
-        let waveform = Plan::waveform(16_000, Conditioning::default(), Dtype::Int16, Channels::Mean);
+        let waveform = Plan::waveform(16_000, Conditioning::default(), Dtype::Int16, KeptChannels::Mean);
         assert_eq!(bytes(waveform), (0, 32_000.0));
     }
 }

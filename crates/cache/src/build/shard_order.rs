@@ -306,7 +306,7 @@ mod tests {
 
     /// A batch of so many bytes, with its number as the number of documents.
     fn done(number: u64, bytes: usize) -> PieceOutcome {
-        let column = crate::Column::flat("x", crate::fields::DataType::Uint8, vec![0; bytes], vec![]);
+        let column = crate::BatchColumn::flat("x", crate::fields::DataType::Uint8, vec![0; bytes], vec![]);
         let processed = Processed { documents: number, columns: vec![column] };
         PieceOutcome::Done { processed, left_out: Vec::new(), ends_batch: true }
     }

@@ -4,9 +4,9 @@ use arrow_array::{Array, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
 use serde_json::Value;
 
-use super::{Process, Processor, Skips, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::InputRows};
 use crate::{
-    Column, Error, ErrorKind, Processed, Result, contract::check_record_bytes, fallible_alloc,
+    BatchColumn, Error, ErrorKind, Processed, Result, contract::check_record_bytes, fallible_alloc,
     fields::DataType,
 };
 use forebay_text::{Encoder, Tokenizer};
@@ -37,14 +37,14 @@ impl Tokenize {
     }
 }
 
-impl Processor<Rows> for Tokenize {
-    fn worker(&self) -> Box<dyn Process<Rows>> {
+impl Processor<InputRows> for Tokenize {
+    fn worker(&self) -> Box<dyn Process<InputRows>> {
         Box::new(self.worker())
     }
 }
 
-impl Process<Rows> for TokenizeWorker {
-    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
+impl Process<InputRows> for TokenizeWorker {
+    fn process(&mut self, rows: InputRows, skips: &mut Skips<'_>) -> Result<Processed> {
         let column = self.what.text_column.clone();
         let mut ids = Ids::new(self);
         each_text(&rows, &column, &mut |row, text| {
@@ -111,13 +111,17 @@ impl<'a> Ids<'a> {
             false => data.extend(self.all.iter().flat_map(|id| id.to_le_bytes())),
         }
         let documents = self.lengths.len() as u64;
-        let column = Column::flat(self.worker.what.field.clone(), dtype, data, self.lengths);
+        let column = BatchColumn::flat(self.worker.what.field.clone(), dtype, data, self.lengths);
         Ok(Processed { documents, columns: vec![column] })
     }
 }
 
 /// Calls `go` with the number of each row, and its text or the error for a missing one.
-fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) -> Result<()>) -> Result<()> {
+fn each_text(
+    rows: &InputRows,
+    column: &str,
+    go: &mut dyn FnMut(u64, Result<&str>) -> Result<()>,
+) -> Result<()> {
     let null = || {
         let message =
             format!("the text in column {column:?} is null; remove such rows, or pass on_error=\"skip\"");
@@ -125,8 +129,10 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) ->
     };
     let mut row = 0;
     match rows {
-        Rows::Text(lines) => lines.iter().enumerate().try_for_each(|(row, line)| go(row as u64, Ok(line))),
-        Rows::Json(values) => values.iter().enumerate().try_for_each(|(row, value)| {
+        InputRows::Text(lines) => {
+            lines.iter().enumerate().try_for_each(|(row, line)| go(row as u64, Ok(line)))
+        }
+        InputRows::Json(values) => values.iter().enumerate().try_for_each(|(row, value)| {
             let text = match value {
                 Value::String(text) => Some(text),
                 Value::Object(object) => match object.get(column) {
@@ -141,7 +147,7 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) ->
             };
             go(row as u64, text.map(|text| &text[..]).ok_or_else(missing))
         }),
-        Rows::Table(tables) => {
+        InputRows::Table(tables) => {
             for table in tables {
                 let Some(array) = table.column_by_name(column) else {
                     return Err(Error::new(ErrorKind::Schema, format!("there is no column {column:?}")));
@@ -164,6 +170,6 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) ->
             }
             Ok(())
         }
-        Rows::Recordings(_) => Err(Error::new(ErrorKind::Schema, "recordings have no text")),
+        InputRows::Recordings(_) => Err(Error::new(ErrorKind::Schema, "recordings have no text")),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path, sync::Arc};
 
-use super::{Length, Store};
+use super::{LeafLength, Store};
 use crate::{CacheLength, CacheReader, Error, ErrorKind, Result, fields::Field, fork_lock::OnceLock};
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl CacheStore {
     }
 }
 
-fn rows(CacheLength { documents, is_final }: CacheLength) -> Length {
-    Length { rows: documents, is_final }
+fn rows(CacheLength { documents, is_final }: CacheLength) -> LeafLength {
+    LeafLength { rows: documents, is_final }
 }
 
 impl Store for CacheStore {
@@ -47,12 +47,12 @@ impl Store for CacheStore {
         self.reader.is_remote()
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         let known = self.reader.length()?;
         if known.is_final { Ok(rows(known)) } else { self.reader.refresh().map(rows) }
     }
 
-    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         self.reader.wait_until(documents, give_up).map(rows)
     }
 

@@ -5,14 +5,14 @@ use std::{fmt, sync::Arc};
 use crate::{Result, fields::Field};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Length {
+pub struct LeafLength {
     /// The rows that can be read now.
     pub rows: u64,
     /// Whether no rows will be added.
     pub is_final: bool,
 }
 
-impl Length {
+impl LeafLength {
     /// The length of a dataset that starts again after each pass.
     pub(crate) const ENDLESS: Self = Self { rows: u64::MAX, is_final: true };
 
@@ -40,14 +40,14 @@ pub trait Leaf: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The error that ended the making of rows early, or that of counting them.
-    fn length(&self) -> Result<Length>;
+    fn length(&self) -> Result<LeafLength>;
 
     /// Waits until there are `rows` rows or the length is final; ends early, soon after `give_up` returns
     /// true.
     ///
     /// # Errors
     /// As [`Leaf::length`].
-    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length>;
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength>;
 
     /// Prepares a read of rows, given in any order; all must exist.
     ///

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Length, Store};
+use super::{LeafLength, Store};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Field},
@@ -107,8 +107,8 @@ impl ListStore {
 }
 
 impl ListState {
-    fn length(&self) -> Length {
-        Length { rows: self.documents, is_final: self.is_final }
+    fn length(&self) -> LeafLength {
+        LeafLength { rows: self.documents, is_final: self.is_final }
     }
 
     fn span(&self, field: usize, document: u64) -> Result<Range<u64>> {
@@ -128,11 +128,11 @@ impl Store for ListStore {
         Ok(self.fields.clone())
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         Ok(self.lock()?.length())
     }
 
-    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         let mut held = self.lock()?;
         while !held.is_final && held.documents < documents && !give_up() {
             held = self.changed.wait_timeout(held, SLICE).unwrap_or_else(PoisonError::into_inner).0;

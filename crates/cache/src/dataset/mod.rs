@@ -21,7 +21,7 @@ mod view;
 use std::sync::Arc;
 
 pub use cache::CacheStore;
-pub use leaf::{Leaf, LeafSelection, Length};
+pub use leaf::{Leaf, LeafLength, LeafSelection};
 pub use list::ListStore;
 pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;
@@ -258,7 +258,7 @@ impl Dataset {
     ///
     /// # Errors
     /// Those of leaves, and [`ErrorKind::Config`] if a mixture cannot be made of the current rows.
-    pub fn length(&mut self, epoch: u64) -> Result<Length> {
+    pub fn length(&mut self, epoch: u64) -> Result<LeafLength> {
         let lengths = self.lengths()?;
         self.length_of(epoch, &lengths)
     }
@@ -268,7 +268,7 @@ impl Dataset {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a mixture cannot be made of these rows.
-    pub fn length_of(&mut self, epoch: u64, lengths: &[Length]) -> Result<Length> {
+    pub fn length_of(&mut self, epoch: u64, lengths: &[LeafLength]) -> Result<LeafLength> {
         self.view.length(epoch, lengths)
     }
 
@@ -277,7 +277,7 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::length_of`].
-    pub fn length_bounds_of(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
+    pub fn length_bounds_of(&mut self, lengths: &[LeafLength]) -> Result<(u64, u64)> {
         self.view.length_bounds(lengths)
     }
 
@@ -285,7 +285,7 @@ impl Dataset {
     ///
     /// # Errors
     /// Those of leaves.
-    pub fn lengths(&self) -> Result<Vec<Length>> {
+    pub fn lengths(&self) -> Result<Vec<LeafLength>> {
         self.leaves.iter().map(|leaf| leaf.length()).collect()
     }
 
@@ -294,7 +294,7 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::length`], and the failure of a cache's writer.
-    pub fn wait(&mut self, epoch: u64, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    pub fn wait(&mut self, epoch: u64, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         loop {
             let lengths = self.lengths()?;
             let length = self.view.length(epoch, &lengths)?;

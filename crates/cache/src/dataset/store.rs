@@ -6,7 +6,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::{Leaf, LeafSelection, Length};
+use super::{Leaf, LeafLength, LeafSelection};
 use crate::{Result, fallible_alloc, fields::Field, parallel, source::urls};
 
 /// Documents as one array for each field: their concatenated values.
@@ -17,7 +17,6 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As [`Leaf::fields`].
     fn fields(&self) -> Result<Arc<[Field]>>;
 
-    /// As [`Leaf::is_remote`].
     fn is_remote(&self) -> bool {
         false
     }
@@ -26,13 +25,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Leaf::length`].
-    fn length(&self) -> Result<Length>;
+    fn length(&self) -> Result<LeafLength>;
 
     /// As [`Leaf::wait`], in documents.
     ///
     /// # Errors
     /// As [`Leaf::wait`].
-    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length>;
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength>;
 
     /// The current number of a field's values.
     ///
@@ -81,11 +80,11 @@ impl Leaf for DocumentLeaf {
         self.0.is_remote()
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         self.0.length()
     }
 
-    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         self.0.wait(rows, give_up)
     }
 

@@ -10,10 +10,10 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf, id_type,
+    CacheStore, Dataset, DocumentLeaf, LeafLength, ListStore, MixtureRules, Pick, Store, TokenLeaf, id_type,
 };
 use crate::{
-    CacheWriter, Column, Error, ErrorKind, Processed, Result, WriterOptions,
+    BatchColumn, CacheWriter, Error, ErrorKind, Processed, Result, WriterOptions,
     fields::{self, ColumnPool, Columns, DataType, Dim, Field},
     order::{Mixture, Stop, WeightStage},
 };
@@ -327,7 +327,7 @@ proptest! {
         let store = Arc::new(ListStore::of_tokens("ids", &documents).unwrap());
         let mut dataset = Dataset::of(Arc::new(TokenLeaf::new(store, "ids", length, true).unwrap()));
         let n = flat.len() / length as usize;
-        prop_assert_eq!(dataset.length(0).unwrap(), Length { rows: n as u64, is_final: true });
+        prop_assert_eq!(dataset.length(0).unwrap(), LeafLength { rows: n as u64, is_final: true });
         if n == 0 {
             return Ok(());
         }
@@ -382,8 +382,8 @@ fn l9_what_is_there_grows_and_never_shrinks() {
         before = lengths;
     }
     store.finish().unwrap();
-    assert_eq!(eras.length(0).unwrap(), Length { rows: 36, is_final: true });
-    assert_eq!(permutation.length(0).unwrap(), Length { rows: 36, is_final: true });
+    assert_eq!(eras.length(0).unwrap(), LeafLength { rows: 36, is_final: true });
+    assert_eq!(permutation.length(0).unwrap(), LeafLength { rows: 36, is_final: true });
     assert!(mixture.length(0).unwrap().is_endless());
     for (n, dataset) in [&mut eras, &mut permutation, &mut mixture].into_iter().enumerate() {
         for (&position, pick) in &seen[n] {
@@ -399,12 +399,12 @@ fn l9_weights_wait_for_the_final_length() {
     let mut weighted = documents.clone().weighted(&weights, Some(100), 3).unwrap();
     let mut wrong = documents.weighted(&weights[1..], None, 3).unwrap();
     append(&store, 20);
-    assert_eq!(weighted.length(0).unwrap(), Length { rows: 0, is_final: false });
+    assert_eq!(weighted.length(0).unwrap(), LeafLength { rows: 0, is_final: false });
     let writer = thread::spawn(move || {
         append(&store, 10);
         store.finish().unwrap();
     });
-    assert_eq!(weighted.wait(0, 1, &never).unwrap(), Length { rows: 100, is_final: true });
+    assert_eq!(weighted.wait(0, 1, &never).unwrap(), LeafLength { rows: 100, is_final: true });
     writer.join().unwrap();
     let expected = list(0, 30).weighted(&weights, Some(100), 3).unwrap();
     assert_eq!(rows(&weighted, 4), rows(&expected, 4));
@@ -496,7 +496,7 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
     let mut eras = documents.clone().eras(8, 3).unwrap();
     append(&store, 7);
     let given_up = eras.wait(0, 1, &|| true).unwrap();
-    assert_eq!(given_up, Length { rows: 0, is_final: false });
+    assert_eq!(given_up, LeafLength { rows: 0, is_final: false });
     let (go_on, goes_on) = mpsc::channel();
     let writer = thread::spawn({
         let store = store.clone();
@@ -516,9 +516,9 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
     assert_eq!(eras.wait(0, 1, &never).unwrap().rows, 8);
     go_on.send(()).unwrap();
     let mut permutation = documents.clone().permutation(3).unwrap();
-    assert_eq!(permutation.wait(0, 1, &never).unwrap(), Length { rows: 17, is_final: true });
+    assert_eq!(permutation.wait(0, 1, &never).unwrap(), LeafLength { rows: 17, is_final: true });
     // More than the final length.
-    assert_eq!(eras.wait(0, 1000, &never).unwrap(), Length { rows: 17, is_final: true });
+    assert_eq!(eras.wait(0, 1000, &never).unwrap(), LeafLength { rows: 17, is_final: true });
     writer.join().unwrap();
 }
 
@@ -668,7 +668,7 @@ fn write_cache(folder: &std::path::Path, n: usize, every: usize, after: impl Fn(
         let bytes = documents.iter().flatten().flat_map(|id| id.to_le_bytes()).collect();
         let lengths = documents.iter().map(|document| document.len() as u64).collect();
         let numbers = (0..documents.len()).map(|i| (number * every + i) as i64);
-        let numbers = Column {
+        let numbers = BatchColumn {
             name: "number".into(),
             dtype: DataType::Int64,
             rank: 0,
@@ -676,7 +676,7 @@ fn write_cache(folder: &std::path::Path, n: usize, every: usize, after: impl Fn(
             lengths: vec![1; documents.len()],
             shapes: Vec::new(),
         };
-        let columns = vec![Column::flat("ids", DataType::Int32, bytes, lengths), numbers];
+        let columns = vec![BatchColumn::flat("ids", DataType::Int32, bytes, lengths), numbers];
         writer.append("one", Some(Processed { documents: documents.len() as u64, columns })).unwrap();
         writer.advance("one", false);
         writer.commit().unwrap();
@@ -741,7 +741,7 @@ fn l9_a_cache_that_is_being_written() {
         assert_eq!(found, values(&read(&oracle, &[position]).columns[0]));
     }
     let mut permutation = documents.permutation(1).unwrap();
-    assert_eq!(permutation.wait(0, 1, &never).unwrap(), Length { rows: 300, is_final: true });
+    assert_eq!(permutation.wait(0, 1, &never).unwrap(), LeafLength { rows: 300, is_final: true });
     writer.join().unwrap();
 }
 
@@ -750,11 +750,11 @@ fn l9_what_made_the_writer_fail_reaches_who_waits() {
     let folder = tempfile::tempdir().unwrap();
     let options = WriterOptions { shards: vec!["one".into()], ..WriterOptions::default() };
     let mut writer = CacheWriter::open(folder.path(), "train", options).unwrap();
-    let columns = vec![Column::flat("ids", DataType::Int32, vec![0; 8], vec![2])];
+    let columns = vec![BatchColumn::flat("ids", DataType::Int32, vec![0; 8], vec![2])];
     writer.append("one", Some(Processed { documents: 1, columns })).unwrap();
     writer.commit().unwrap();
     let mut dataset = Dataset::of(Arc::new(TokenLeaf::new(open(folder.path()), "ids", 2, false).unwrap()));
-    assert_eq!(dataset.length(0).unwrap(), Length { rows: 1, is_final: false });
+    assert_eq!(dataset.length(0).unwrap(), LeafLength { rows: 1, is_final: false });
     writer.fail(&Error::new(ErrorKind::Corrupt, "document 2 of shard one is no text")).unwrap();
     let error = dataset.wait(0, 2, &never).unwrap_err();
     assert!(error.message.contains("document 2 of shard one is no text"), "{error}");

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Leaf, LeafSelection, Length, Store, store::read_spans};
+use super::{Leaf, LeafLength, LeafSelection, Store, store::read_spans};
 use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field};
 
 /// Windows over one field of a store.
@@ -73,16 +73,16 @@ impl Leaf for TokenLeaf {
         self.store.is_remote()
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         // The length before the values: if the length is final, no value is missed.
         let documents = self.store.length()?;
         if documents.rows == 0 {
-            return Ok(Length { rows: 0, ..documents });
+            return Ok(LeafLength { rows: 0, ..documents });
         }
-        Ok(Length { rows: self.store.flat_len(self.number()?.0)? / self.length, ..documents })
+        Ok(LeafLength { rows: self.store.flat_len(self.number()?.0)? / self.length, ..documents })
     }
 
-    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         loop {
             let documents = self.store.length()?;
             let length = self.length()?;

@@ -6,7 +6,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Leaf, LeafSelection, Length};
+use super::{Leaf, LeafLength, LeafSelection};
 use crate::{
     Error, ErrorKind, Result,
     cast::{Misfit, integers},
@@ -67,11 +67,11 @@ impl Leaf for TypedLeaf {
         self.leaf.is_remote()
     }
 
-    fn length(&self) -> Result<Length> {
+    fn length(&self) -> Result<LeafLength> {
         self.leaf.length()
     }
 
-    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<LeafLength> {
         self.leaf.wait(rows, give_up)
     }
 

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use super::{Leaf, Length, Pick};
+use super::{Leaf, LeafLength, Pick};
 use crate::{
     Error, ErrorKind, Result,
     order::{Bijection, Copies, Eras, Mixture, Stop, WeightStage, WeightedRows},
@@ -105,8 +105,8 @@ struct MixtureSource {
 #[derive(Debug, Clone)]
 struct EpochMixture {
     epoch: u64,
-    lengths: Vec<Length>,
-    length: Length,
+    lengths: Vec<LeafLength>,
+    length: LeafLength,
     mixture: Mixture,
     /// The number of epochs that a pass takes of each source.
     passes: Vec<u64>,
@@ -173,7 +173,7 @@ impl View {
         }
     }
 
-    pub(super) fn length(&mut self, epoch: u64, lengths: &[Length]) -> Result<Length> {
+    pub(super) fn length(&mut self, epoch: u64, lengths: &[LeafLength]) -> Result<LeafLength> {
         Ok(match self {
             Self::Leaf(leaf) => lengths[*leaf],
             Self::Weighted(node) => match node.of.length(epoch, lengths)? {
@@ -184,9 +184,9 @@ impl View {
                             format!("there are {weights} weights for {n} rows, must be one for each row");
                         return Err(Error::new(ErrorKind::Config, message));
                     }
-                    Length { rows: node.rows.n_copies(), is_final: true }
+                    LeafLength { rows: node.rows.n_copies(), is_final: true }
                 }
-                _ => Length { rows: 0, is_final: false },
+                _ => LeafLength { rows: 0, is_final: false },
             },
             Self::Permutation(node) => match node.of.length(epoch, lengths)? {
                 all if all.is_final && all.rows > Bijection::MAX => {
@@ -198,18 +198,18 @@ impl View {
                     return Err(Error::new(ErrorKind::Config, message));
                 }
                 all if all.is_final => all,
-                _ => Length { rows: 0, is_final: false },
+                _ => LeafLength { rows: 0, is_final: false },
             },
             Self::Eras(node) => match node.of.length(epoch, lengths)? {
                 all if all.is_final => all,
-                so_far => Length { rows: so_far.rows - so_far.rows % node.era_length, is_final: false },
+                so_far => LeafLength { rows: so_far.rows - so_far.rows % node.era_length, is_final: false },
             },
             Self::Mixture(node) => node.made(epoch, lengths)?.length,
         })
     }
 
     /// The smallest and the largest length of an epoch, for a complete dataset.
-    pub(super) fn length_bounds(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
+    pub(super) fn length_bounds(&mut self, lengths: &[LeafLength]) -> Result<(u64, u64)> {
         Ok(match self {
             Self::Leaf(leaf) => (lengths[*leaf].rows, lengths[*leaf].rows),
             Self::Weighted(node) => (node.rows.n_copies(), node.rows.n_copies()),
@@ -231,7 +231,7 @@ impl View {
         &mut self,
         epoch: u64,
         rows: u64,
-        lengths: &[Length],
+        lengths: &[LeafLength],
         wanted: &mut [u64],
     ) -> Result<()> {
         match self {
@@ -256,7 +256,7 @@ impl View {
     }
 
     /// Maps positions, all below the length, to rows of leaves.
-    pub(super) fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
+    pub(super) fn resolve(&mut self, epoch: u64, lengths: &[LeafLength], picks: &mut [Pick]) -> Result<()> {
         match self {
             Self::Leaf(leaf) => {
                 picks.iter_mut().for_each(|pick| pick.leaf = *leaf);
@@ -270,7 +270,7 @@ impl View {
                 node.of.resolve(epoch, lengths, picks)
             }
             Self::Permutation(node) => {
-                let Length { rows, .. } = node.of.length(epoch, lengths)?;
+                let LeafLength { rows, .. } = node.of.length(epoch, lengths)?;
                 let known = node.recent.take().filter(|(of, order)| *of == epoch && order.n() == rows);
                 let (_, order) = node.recent.insert(known.unwrap_or_else(|| {
                     (epoch, Bijection::new(node.seed, Purpose::Global, [epoch, 0], rows))
@@ -279,7 +279,7 @@ impl View {
                 node.of.resolve(epoch, lengths, picks)
             }
             Self::Eras(node) => {
-                let Length { rows, .. } = node.of.length(epoch, lengths)?;
+                let LeafLength { rows, .. } = node.of.length(epoch, lengths)?;
                 let known = node.recent.take().filter(|(of, order)| *of == epoch && order.n() == rows);
                 let (_, order) = node.recent.insert(
                     known.unwrap_or_else(|| (epoch, Eras::new(node.seed, epoch, rows, node.era_length))),
@@ -364,7 +364,7 @@ impl MixtureView {
     /// While rows are added, each growing source ends with its current rows, and the mixture before the first
     /// row that such a source lacks. So each position below the length is final. A complete source that
     /// repeats does not end the mixture.
-    fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut EpochMixture> {
+    fn made(&mut self, epoch: u64, lengths: &[LeafLength]) -> Result<&mut EpochMixture> {
         // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());
         for source in &mut self.sources {
@@ -380,7 +380,7 @@ impl MixtureView {
         Ok(self.recent.insert(made))
     }
 
-    fn make(&self, epoch: u64, lengths: Vec<Length>) -> Result<EpochMixture> {
+    fn make(&self, epoch: u64, lengths: Vec<LeafLength>) -> Result<EpochMixture> {
         let MixtureRules { stages, block, stop, seed } = &self.rules;
         let block = block.ok_or_else(|| {
             Error::new(
@@ -394,17 +394,17 @@ impl MixtureView {
                 .map(Mixture::keeping_blocks)
                 .map_err(|error| self.named(error))
         };
-        let capped = |length: &Length| length.rows.min(LONG);
+        let capped = |length: &LeafLength| length.rows.min(LONG);
         let is_final = lengths.iter().all(|length| length.is_final);
         let has_weight = |source: usize| stages.iter().any(|stage| stage.weights[source] > 0.0);
         if !is_final {
-            let ends = |length: &Length| !length.is_final || *stop == Stop::FirstExhausted;
+            let ends = |length: &LeafLength| !length.is_final || *stop == Stop::FirstExhausted;
             let nothing_yet =
                 (0..lengths.len()).any(|n| !lengths[n].is_final && lengths[n].rows == 0 && has_weight(n));
             let rows: Vec<_> = lengths
                 .iter()
                 .map(|length| match length {
-                    Length { rows: 0, is_final } => u64::from(!is_final),
+                    LeafLength { rows: 0, is_final } => u64::from(!is_final),
                     length if ends(length) => capped(length),
                     _ => LONG,
                 })
@@ -413,20 +413,26 @@ impl MixtureView {
             let rows = if nothing_yet { 0 } else { mixture.len().unwrap_or(0) };
             // bounded: a word for each source.
             let passes = vec![1; lengths.len()];
-            return Ok(EpochMixture { epoch, length: Length { rows, is_final }, lengths, mixture, passes });
+            return Ok(EpochMixture {
+                epoch,
+                length: LeafLength { rows, is_final },
+                lengths,
+                mixture,
+                passes,
+            });
         }
         let rows: Vec<_> = lengths.iter().map(capped).collect();
         let mixture = new(*stop, &rows)?;
         let never_through =
             |n: usize| *stop == Stop::AllExhausted && lengths[n].is_endless() && has_weight(n);
         let length = match mixture.len() {
-            Some(rows) if !(0..lengths.len()).any(never_through) => Length { rows, is_final },
-            _ => Length::ENDLESS,
+            Some(rows) if !(0..lengths.len()).any(never_through) => LeafLength { rows, is_final },
+            _ => LeafLength::ENDLESS,
         };
         let passes = match length {
             // bounded: a word for each source.
-            Length::ENDLESS => vec![ENDLESS_PASSES; lengths.len()],
-            Length { rows: end, .. } => mixture
+            LeafLength::ENDLESS => vec![ENDLESS_PASSES; lengths.len()],
+            LeafLength { rows: end, .. } => mixture
                 .taken(end)
                 .iter()
                 .zip(&rows)
@@ -436,7 +442,7 @@ impl MixtureView {
         Ok(EpochMixture { epoch, lengths, length, mixture, passes })
     }
 
-    fn wanted(&mut self, epoch: u64, rows: u64, lengths: &[Length], wanted: &mut [u64]) -> Result<()> {
+    fn wanted(&mut self, epoch: u64, rows: u64, lengths: &[LeafLength], wanted: &mut [u64]) -> Result<()> {
         let made = self.made(epoch, lengths)?;
         let taken = match rows {
             // bounded: a word for each source.
@@ -459,7 +465,7 @@ impl MixtureView {
         Ok(())
     }
 
-    fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
+    fn resolve(&mut self, epoch: u64, lengths: &[LeafLength], picks: &mut [Pick]) -> Result<()> {
         let n_sources = self.sources.len();
         let made = self.made(epoch, lengths)?;
         // For each source: epoch, place in the batch, row.

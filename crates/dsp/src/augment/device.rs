@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Augment, Draws, FrameAxis, Kind, Taken, bands::DrawnMasks, rolled, shares_after};
+use super::{Augment, Draws, FrameAxis, StepKind, Taken, bands::DrawnMasks, rolled, shares_after};
 
 /// An example of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub struct Drawing {
     pub axis: FrameAxis,
 }
 
-impl Kind {
+impl StepKind {
     /// The numbers of a step; `None` if it changes neither features nor pairs.
     fn n_numbers(&self) -> Option<usize> {
         match self {
@@ -32,7 +32,7 @@ impl Kind {
 impl Augment {
     /// The name of the first step that [`Self::numbers`] cannot tell a device of.
     pub fn not_on_devices(&self) -> Option<&'static str> {
-        self.steps().map(|step| &step.kind).find(|kind| kind.n_numbers().is_none()).map(Kind::name)
+        self.steps().map(|step| &step.kind).find(|kind| kind.n_numbers().is_none()).map(StepKind::name)
     }
 
     /// How many numbers an example has.
@@ -59,7 +59,7 @@ impl Augment {
         if !self.pairs_examples() {
             return;
         }
-        let first = n - 1 - 5 * self.steps().filter(|step| matches!(step.kind, Kind::Pair(_))).count();
+        let first = n - 1 - 5 * self.steps().filter(|step| matches!(step.kind, StepKind::Pair(_))).count();
         for (two, rows) in examples.chunks_exact(2).zip(out.chunks_exact_mut(2 * n)) {
             let [one, other] = [two[0].bits, two[1].bits];
             let (of_one, of_other) = rows.split_at_mut(n);
@@ -84,7 +84,7 @@ impl Augment {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
             let is_applied = step.is_applied(seed, &mut draws);
             match &step.kind {
-                Kind::SpecAugment(masks) => {
+                StepKind::SpecAugment(masks) => {
                     let [from, to] = masks.draw_warp(&draws, axis).filter(|_| is_applied).unwrap_or_default();
                     let drawn = masks.draw(&mut draws, axis);
                     let DrawnMasks { bands, frames, over } =
@@ -94,7 +94,7 @@ impl Augment {
                     write(&mut row, masks.n_freq, bands.into_iter().map(ends));
                     write(&mut row, masks.n_time, frames.into_iter().map(ends));
                 }
-                Kind::FrameRoll { shift } => {
+                StepKind::FrameRoll { shift } => {
                     let shift = if is_applied { rolled(draws.within(*shift), axis.n_valid) } else { 0 };
                     let shift = shift.rem_euclid(axis.n_valid.max(1) as i64) as usize;
                     write(&mut row, 1, [[0, shift]]);

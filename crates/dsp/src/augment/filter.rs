@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 
 /// The response of a second-order filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum FilterShape {
     /// Passes what is below, 12 dB per octave.
     LowPass,
     /// Passes what is above, 12 dB per octave.
@@ -27,20 +27,20 @@ pub(super) struct Biquad {
 
 impl Biquad {
     /// At most 49 % of the rate are filtered, where all formulas hold.
-    pub(super) fn new(shape: Shape, freq: f64, q: f64, gain_db: f64, rate: f64) -> Self {
+    pub(super) fn new(shape: FilterShape, freq: f64, q: f64, gain_db: f64, rate: f64) -> Self {
         let w = 2.0 * PI * (freq / rate).min(0.49);
         let (sin, cos) = libm::sincos(w);
         let alpha = sin / (2.0 * q);
         let amplitude = libm::pow(10.0, gain_db / 40.0);
         let (b, a) = match shape {
-            Shape::LowPass => {
+            FilterShape::LowPass => {
                 ([(1.0 - cos) / 2.0, 1.0 - cos, (1.0 - cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
             }
-            Shape::HighPass => {
+            FilterShape::HighPass => {
                 ([(1.0 + cos) / 2.0, -(1.0 + cos), (1.0 + cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
             }
-            Shape::BandPass => ([alpha, 0.0, -alpha], [1.0 + alpha, -2.0 * cos, 1.0 - alpha]),
-            Shape::Peak => (
+            FilterShape::BandPass => ([alpha, 0.0, -alpha], [1.0 + alpha, -2.0 * cos, 1.0 - alpha]),
+            FilterShape::Peak => (
                 [1.0 + alpha * amplitude, -2.0 * cos, 1.0 - alpha * amplitude],
                 [1.0 + alpha / amplitude, -2.0 * cos, 1.0 - alpha / amplitude],
             ),

@@ -1,8 +1,8 @@
 //! [`Augment`]: random changes of clips and features, each a pure function of a record's random bits.
 //!
 //! A recipe is a list of [`Step`]s. Steps on the waveform run in their order, then the features are computed,
-//! then the steps on features run in their order; [`Kind::Speed`] belongs to the reading of the clip and is
-//! applied before all others. What a step draws are hashes of (the record's bits, the step's class and its
+//! then the steps on features run in their order; [`StepKind::Speed`] belongs to the reading of the clip and
+//! is applied before all others. What a step draws are hashes of (the record's bits, the step's class and its
 //! number among the steps of that class, the number of the draw), the first of which decides whether it is
 //! applied. So a further step never changes what others draw, and nothing depends on threads. Arithmetic on
 //! samples is without fused products, so that bits do not depend on the CPU. Sources of the definitions: with
@@ -42,12 +42,12 @@ pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
 pub use custom::{Calling, Custom};
 pub use device::Drawing;
 pub use draws::{Bounds, Counts, Draws};
-pub use filter::Shape;
+pub use filter::FilterShape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
 pub use outcome::Outcome;
 pub use pairs::{Exchange, Pairing, Taken, exchange, shares_after};
 pub use reverb::Convolver;
-pub use step::{Choice, Kind, Only, Reading, Step};
+pub use step::{Choice, Only, PartnerReading, Step, StepKind};
 
 /// The most steps of a recipe.
 pub const MOST_STEPS: usize = 64;
@@ -118,7 +118,8 @@ impl Augment {
 
     /// Whether a step needs the features of silence.
     pub fn needs_silence(&self) -> bool {
-        self.steps().any(|step| matches!(&step.kind, Kind::SpecAugment(masks) if masks.fill == Fill::Silence))
+        self.steps()
+            .any(|step| matches!(&step.kind, StepKind::SpecAugment(masks) if masks.fill == Fill::Silence))
     }
 
     /// The same, with partners anywhere among the loader's rows where these are read in a random order.
@@ -126,7 +127,7 @@ impl Augment {
     pub fn anywhere(&self, is_scattered: bool) -> Self {
         let mut found = self.clone();
         for (step, ..) in found.steps.iter_mut().filter(|_| is_scattered) {
-            if let Kind::Mix(mixing) = &mut step.kind {
+            if let StepKind::Mix(mixing) = &mut step.kind {
                 mixing.near = None;
             }
         }
@@ -151,26 +152,26 @@ impl Augment {
 
     /// Whether any step mixes pairs of examples of a batch.
     pub fn pairs_examples(&self) -> bool {
-        self.steps().any(|step| matches!(step.kind, Kind::Pair(_)))
+        self.steps().any(|step| matches!(step.kind, StepKind::Pair(_)))
     }
 
     /// The rows of a group within which waveforms are exchanged, if a step does it.
     pub fn remixes(&self) -> Option<usize> {
         self.steps().find_map(|step| match step.kind {
-            Kind::Remix { group } => Some(group),
+            StepKind::Remix { group } => Some(group),
             _ => None,
         })
     }
 
     /// The draws of that step for a group whose first row has these random bits, if it is applied.
     pub fn remixed(&self, seed: u64) -> Option<Draws> {
-        self.applied(seed).find_map(|(kind, draws)| matches!(kind, Kind::Remix { .. }).then_some(draws))
+        self.applied(seed).find_map(|(kind, draws)| matches!(kind, StepKind::Remix { .. }).then_some(draws))
     }
 
     /// What two examples with these random bits take of each other, step by step.
     pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
         self.steps.iter().filter_map(move |(step, key, reading)| {
-            let Kind::Pair(pairing) = &step.kind else { return None };
+            let StepKind::Pair(pairing) = &step.kind else { return None };
             Some(bits.map(|seed| {
                 let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
                 if step.is_applied(seed, &mut draws) { pairing.draw(&mut draws, axis) } else { Taken::NONE }
@@ -181,18 +182,18 @@ impl Augment {
     /// The steps that mix, in order.
     pub fn mixes(&self) -> impl Iterator<Item = &Mixing> {
         self.steps().filter_map(|step| match &step.kind {
-            Kind::Mix(mixing) => Some(mixing),
+            StepKind::Mix(mixing) => Some(mixing),
             _ => None,
         })
     }
 
     /// The steps that read other recordings, in order, with the names of their classes.
-    pub fn readings(&self) -> impl Iterator<Item = (&'static str, Reading)> {
+    pub fn readings(&self) -> impl Iterator<Item = (&'static str, PartnerReading)> {
         self.steps().filter_map(|step| Some((step.kind.name(), step.kind.reading()?)))
     }
 
     /// The steps that are applied to an example with these random bits, each with its draws.
-    fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
+    fn applied(&self, seed: u64) -> impl Iterator<Item = (&StepKind, Draws)> {
         self.applied_steps(seed).map(|(step, draws)| (&step.kind, draws))
     }
 
@@ -208,7 +209,7 @@ impl Augment {
     #[must_use]
     pub fn over(mut self, waveforms: usize, find: impl Fn(&str) -> Option<(Range<usize>, usize)>) -> Self {
         for (step, ..) in &mut self.steps {
-            let of = if let Kind::Level { of, .. } = &mut step.kind { of.as_mut() } else { None };
+            let of = if let StepKind::Level { of, .. } = &mut step.kind { of.as_mut() } else { None };
             for only in step.only.iter_mut().chain(of) {
                 if let Some((waveforms, of)) = find(&only.field) {
                     (only.waveforms, only.of) = (waveforms, of);
@@ -224,13 +225,15 @@ impl Augment {
         let drawn = self.applied(seed).filter(|(_, draws)| draws.number() == 0);
         let mut drawn = drawn.filter_map(|(kind, mut draws)| {
             Some(match (outcome, kind) {
-                (Outcome::Gain, Kind::Gain { db }) | (Outcome::Clip, Kind::Clip { db }) => draws.within(*db),
-                (Outcome::Gain, Kind::Scale { factor }) => 20.0 * libm::log10(draws.within(*factor)),
-                (Outcome::Roll, Kind::Roll { shift, .. })
-                | (Outcome::FrameRoll, Kind::FrameRoll { shift }) => draws.within(*shift),
-                (Outcome::Level, Kind::Level { db, .. }) => draws.within(*db),
-                (Outcome::NoiseSnr, Kind::Noise { snr_db, .. }) => draws.within(*snr_db),
-                (Outcome::NoiseSlope, Kind::Noise { snr_db, slope_db, .. }) => {
+                (Outcome::Gain, StepKind::Gain { db }) | (Outcome::Clip, StepKind::Clip { db }) => {
+                    draws.within(*db)
+                }
+                (Outcome::Gain, StepKind::Scale { factor }) => 20.0 * libm::log10(draws.within(*factor)),
+                (Outcome::Roll, StepKind::Roll { shift, .. })
+                | (Outcome::FrameRoll, StepKind::FrameRoll { shift }) => draws.within(*shift),
+                (Outcome::Level, StepKind::Level { db, .. }) => draws.within(*db),
+                (Outcome::NoiseSnr, StepKind::Noise { snr_db, .. }) => draws.within(*snr_db),
+                (Outcome::NoiseSlope, StepKind::Noise { snr_db, slope_db, .. }) => {
                     draws.within(*snr_db);
                     draws.within(*slope_db)
                 }
@@ -241,15 +244,18 @@ impl Augment {
     }
 
     /// The first `Reverb` or, else, the first `Mix`, with its draws, if it is applied.
-    pub fn first_reading(&self, seed: u64, is_response: bool) -> Option<(&Kind, Draws)> {
-        let is_it = |kind: &Kind| kind.reading().is_some_and(|reading| reading.is_response == is_response);
+    pub fn first_reading(&self, seed: u64, is_response: bool) -> Option<(&StepKind, Draws)> {
+        let is_it =
+            |kind: &StepKind| kind.reading().is_some_and(|reading| reading.is_response == is_response);
         self.applied(seed).find(|(kind, draws)| draws.number() == 0 && is_it(kind))
     }
 
     /// The factor by which the recording is played faster.
     pub fn speed(&self, seed: u64) -> f64 {
         let factors = self.applied(seed).filter_map(|(kind, mut draws)| match kind {
-            Kind::Speed { factors } => factors.get((draws.unit() * factors.len() as f64) as usize).copied(),
+            StepKind::Speed { factors } => {
+                factors.get((draws.unit() * factors.len() as f64) as usize).copied()
+            }
             _ => None,
         });
         factors.product()
@@ -267,7 +273,7 @@ impl Augment {
 
     fn extreme_speed(&self, of: fn(f64, f64) -> f64) -> f64 {
         let factors = self.steps().map(|step| match &step.kind {
-            Kind::Speed { factors } => factors.iter().copied().fold(1.0, of),
+            StepKind::Speed { factors } => factors.iter().copied().fold(1.0, of),
             _ => 1.0,
         });
         factors.product()
@@ -283,7 +289,7 @@ impl Augment {
         seed: u64,
         clips: &mut Clips<'_>,
         scratch: &mut AugmentScratch,
-        other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
+        other: &mut dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>) -> Result<()>,
     ) -> Result<()> {
         for (step, draws) in self.applied_steps(seed) {
             let Some(only) = &step.only else {
@@ -301,7 +307,7 @@ impl Augment {
     /// By how many of the `n_valid` frames that are not padding the `FrameRoll`s move them, to later frames.
     pub fn frames_rolled(&self, seed: u64, n_valid: usize) -> i64 {
         let shifts = self.applied(seed).filter_map(|(kind, mut draws)| match kind {
-            Kind::FrameRoll { shift } => Some(rolled(draws.within(*shift), n_valid)),
+            StepKind::FrameRoll { shift } => Some(rolled(draws.within(*shift), n_valid)),
             _ => None,
         });
         shifts.sum()
@@ -321,15 +327,15 @@ impl Augment {
     ) -> Result<()> {
         for (kind, mut draws) in self.applied(seed) {
             match kind {
-                Kind::SpecAugment(masks) => {
+                StepKind::SpecAugment(masks) => {
                     masks.warp(&draws, axis, &mut scratch.given, &mut values)?;
                     masks.apply(&mut draws, axis, &self.silence, &mut values);
                 }
-                Kind::FrameRoll { shift } => {
+                StepKind::FrameRoll { shift } => {
                     let shift = rolled(draws.within(*shift), axis.n_valid);
                     bands::roll(shift, axis, &mut values);
                 }
-                Kind::Call(calling) if calling.on_features => {
+                StepKind::Call(calling) if calling.on_features => {
                     calling.features(draws.bits(), axis, scratch, &mut values)?;
                 }
                 _ => {}

@@ -12,7 +12,7 @@ use crate::{Result, fallible_alloc};
 /// Convolves clips of one length, for one thread.
 #[derive(Default)]
 pub struct Convolver {
-    plan: Option<Plan>,
+    plan: Option<ReverbPlan>,
     /// Samples of a channel, then zeros.
     padded: Vec<f32>,
     spectrum: Vec<Complex32>,
@@ -21,7 +21,7 @@ pub struct Convolver {
     made: Vec<f32>,
 }
 
-struct Plan {
+struct ReverbPlan {
     n: usize,
     forward: Arc<dyn RealToComplex<f32>>,
     inverse: Arc<dyn ComplexToReal<f32>>,
@@ -112,7 +112,7 @@ impl Convolver {
         let (forward, inverse) = (planner.plan_fft_forward(size), planner.plan_fft_inverse(size));
         let scratch = forward.get_scratch_len().max(inverse.get_scratch_len());
         fallible_alloc::resize(&mut self.scratch, scratch, zero)?;
-        self.plan = Some(Plan { n, forward, inverse });
+        self.plan = Some(ReverbPlan { n, forward, inverse });
         Ok(())
     }
 }

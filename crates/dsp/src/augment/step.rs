@@ -5,8 +5,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{
-    AugmentScratch, BandMasks, Bounds, Calling, Clips, Counts, Draws, Exchange, Loudness, MOST_PARTS, Mixing,
-    Pairing, Shape, add,
+    AugmentScratch, BandMasks, Bounds, Calling, Clips, Counts, Draws, Exchange, FilterShape, Loudness,
+    MOST_PARTS, Mixing, Pairing, add,
     filter::{self, Biquad},
     loudness, noise, peak, ratio, relative, roll, rolled, scale,
 };
@@ -14,7 +14,7 @@ use crate::{Result, fallible_alloc, sums::rms};
 
 /// What a step does; one variant for each class of `forebay.augment`, but for `CutMix`, a [`Pairing`] too.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum StepKind {
     /// Changes the level of all samples.
     Gain {
         /// Decibels.
@@ -82,7 +82,7 @@ pub enum Kind {
     /// Filters the waveform by second-order filters.
     Filter {
         /// The response: low-pass, high-pass, band-pass or peak.
-        shape: Shape,
+        shape: FilterShape,
         /// Hertz; drawn uniformly on a logarithmic scale.
         freq: Bounds,
         /// Quality: the middle over the width of the band.
@@ -124,7 +124,7 @@ pub enum Kind {
     Call(Calling),
 }
 
-impl Kind {
+impl StepKind {
     /// The name of its class in `forebay.augment`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -179,12 +179,12 @@ impl Kind {
     }
 
     /// The recordings that it reads besides the clip's own.
-    pub fn reading(&self) -> Option<Reading> {
+    pub fn reading(&self) -> Option<PartnerReading> {
         match self {
             Self::Mix(Mixing { near, is_own, .. }) => {
-                Some(Reading { is_own: *is_own, near: *near, is_response: false })
+                Some(PartnerReading { is_own: *is_own, near: *near, is_response: false })
             }
-            Self::Reverb => Some(Reading { is_own: false, near: None, is_response: true }),
+            Self::Reverb => Some(PartnerReading { is_own: false, near: None, is_response: true }),
             _ => None,
         }
     }
@@ -211,7 +211,7 @@ impl Kind {
 
 /// The recordings that a step reads besides a clip's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct PartnerReading {
     /// Whether they are the loader's own rows.
     pub is_own: bool,
     /// Of the loader's own rows: one of this many before the clip's own; `None`: any row.
@@ -225,7 +225,7 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// What the step does when it is applied.
-    pub kind: Kind,
+    pub kind: StepKind,
     /// The share of examples to which it is applied.
     pub p: f64,
     /// The group of which it is one, if only one of several steps is applied.
@@ -298,17 +298,17 @@ impl Step {
         clips: &mut Clips<'_>,
         waveforms: usize,
         scratch: &mut AugmentScratch,
-        other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
+        other: &mut dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>) -> Result<()>,
     ) -> Result<()> {
         let kind = &self.kind;
         let rate = f64::from(clips.sample_rate);
         match kind {
-            Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
-            Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
-            Kind::Level { db, loudness, of, peak } => {
+            StepKind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
+            StepKind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
+            StepKind::Level { db, loudness, of, peak } => {
                 clips.set_level(draws.within(*db), *loudness, of.as_ref(), *peak)?;
             }
-            Kind::SwapChannels => {
+            StepKind::SwapChannels => {
                 let n = clips.n.max(1);
                 if clips.samples.len() == 2 * n * waveforms.max(1) {
                     for both in clips.samples.chunks_exact_mut(2 * n) {
@@ -317,8 +317,8 @@ impl Step {
                     }
                 }
             }
-            Kind::Polarity => scale(clips.samples, -1.0),
-            Kind::Roll { shift, wraps } => {
+            StepKind::Polarity => scale(clips.samples, -1.0),
+            StepKind::Roll { shift, wraps } => {
                 let (valid, mut again) = (clips.valid.clone(), draws);
                 let shift = rolled(draws.within(*shift), valid.len());
                 for channel in clips.channels() {
@@ -329,11 +329,11 @@ impl Step {
                     other(kind, &mut again, clips)?;
                 }
             }
-            Kind::Noise { snr_db, slope_db, loudness } => {
+            StepKind::Noise { snr_db, slope_db, loudness } => {
                 let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
                 clips.add_noise(snr, slope, *loudness, &mut draws, &mut scratch.noise)?;
             }
-            Kind::Dither { amount } => {
+            StepKind::Dither { amount } => {
                 let (amount, valid) = (draws.within(*amount), clips.valid.clone());
                 fallible_alloc::resize(&mut scratch.noise, valid.len(), 0.0)?;
                 for channel in clips.channels() {
@@ -341,7 +341,7 @@ impl Step {
                     add(&mut channel[valid.clone()], &scratch.noise, amount);
                 }
             }
-            Kind::DropFreq { freq, width, n } => {
+            StepKind::DropFreq { freq, width, n } => {
                 let mut notches = SmallVec::<[Biquad; MOST_PARTS]>::new();
                 for _ in 0..draws.whole(*n) {
                     let freq = draws.within(*freq);
@@ -351,11 +351,11 @@ impl Step {
                 // Half of the amplitude is left at the edges.
                 clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
             }
-            Kind::DropChunk { length_ms, n, noise_factor } => {
+            StepKind::DropChunk { length_ms, n, noise_factor } => {
                 let n = draws.whole(*n);
                 clips.drop_chunks(n, *length_ms, *noise_factor, &mut draws, &mut scratch.noise)?;
             }
-            Kind::Filter { shape, freq, q, gain_db, n } => {
+            StepKind::Filter { shape, freq, q, gain_db, n } => {
                 let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
                 for _ in 0..*n {
                     let (freq, q) = (draws.log_within(*freq), draws.log_within(*q));
@@ -364,21 +364,21 @@ impl Step {
                 }
                 clips.channels().for_each(|channel| filter::run(&filters, channel));
             }
-            Kind::Clip { db } => {
+            StepKind::Clip { db } => {
                 let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
                 clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
             }
-            Kind::Mix(_) | Kind::Reverb => other(kind, &mut draws, clips)?,
-            Kind::Call(Calling { function, on_features: false }) => {
+            StepKind::Mix(_) | StepKind::Reverb => other(kind, &mut draws, clips)?,
+            StepKind::Call(Calling { function, on_features: false }) => {
                 let shape = [clips.samples.len() / clips.n.max(1), clips.n];
                 function.change(clips.samples, shape, draws.bits())?;
             }
-            Kind::Speed { .. }
-            | Kind::SpecAugment(_)
-            | Kind::FrameRoll { .. }
-            | Kind::Pair(_)
-            | Kind::Remix { .. }
-            | Kind::Call(_) => {}
+            StepKind::Speed { .. }
+            | StepKind::SpecAugment(_)
+            | StepKind::FrameRoll { .. }
+            | StepKind::Pair(_)
+            | StepKind::Remix { .. }
+            | StepKind::Call(_) => {}
         }
         Ok(())
     }

@@ -17,14 +17,14 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
         .unwrap();
 }
 
-fn step(kind: Kind) -> Step {
+fn step(kind: StepKind) -> Step {
     Step { kind, p: 1.0, choice: None, only: None }
 }
 
 #[test]
 fn a_further_step_changes_no_draw_of_the_others() {
-    let gain = || step(Kind::Gain { db: bounds(-20.0, 20.0) });
-    let flip = step(Kind::Polarity);
+    let gain = || step(StepKind::Gain { db: bounds(-20.0, 20.0) });
+    let flip = step(StepKind::Polarity);
     for seed in 0..100 {
         let (mut alone, mut beside) = ([1.0_f32; 4], [1.0_f32; 4]);
         run(vec![gain()], seed, &mut alone);
@@ -122,14 +122,17 @@ fn colouring_is_a_cascade_of_sections() {
 
 #[test]
 fn silence_stays_silent() {
-    let noise =
-        Kind::Noise { snr_db: bounds(0.0, 0.0), slope_db: bounds(-12.0, 12.0), loudness: Loudness::Active };
-    for kind in [noise, Kind::Clip { db: bounds(-10.0, 0.0) }, Kind::Gain { db: bounds(6.0, 6.0) }] {
+    let noise = StepKind::Noise {
+        snr_db: bounds(0.0, 0.0),
+        slope_db: bounds(-12.0, 12.0),
+        loudness: Loudness::Active,
+    };
+    for kind in [noise, StepKind::Clip { db: bounds(-10.0, 0.0) }, StepKind::Gain { db: bounds(6.0, 6.0) }] {
         let mut silent = [0.0; 100];
         run(vec![step(kind)], 1, &mut silent);
         assert_eq!(silent, [0.0; 100]);
     }
-    run(vec![step(Kind::Roll { shift: bounds(-1.0, 1.0), wraps: true })], 1, &mut []);
+    run(vec![step(StepKind::Roll { shift: bounds(-1.0, 1.0), wraps: true })], 1, &mut []);
 }
 
 #[test]
@@ -147,8 +150,8 @@ fn masks_lie_within_the_frames_that_are_no_padding() {
     for (layout, seed) in [(super::super::Layout::Mel, 1), (super::super::Layout::Time, 2)] {
         let axis = FrameAxis { layout, n_bands: 8, n_frames: 20, first: 5, n_valid: 10 };
         let augment = Augment::new(vec![
-            step(Kind::SpecAugment(masks)),
-            step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) }),
+            step(StepKind::SpecAugment(masks)),
+            step(StepKind::FrameRoll { shift: bounds(-1.0, 1.0) }),
         ]);
         let mut any = false;
         for seed in (0..200).map(|n| n * 2 + seed) {
@@ -193,7 +196,7 @@ fn spectrogram(axis: FrameAxis) -> Vec<f32> {
     values
 }
 
-fn on_features(kind: Kind, seed: u64, axis: FrameAxis, values: &mut [f32]) {
+fn on_features(kind: StepKind, seed: u64, axis: FrameAxis, values: &mut [f32]) {
     let mut scratch = AugmentScratch::default();
     let augment = Augment::new(vec![step(kind)]);
     augment.features(seed, axis, &mut scratch, crate::dtype::ValuesMut::Float32(values)).unwrap();
@@ -212,7 +215,7 @@ fn a_warp_is_two_lines() {
         };
         let plain = spectrogram(axis);
         let mut found = plain.clone();
-        on_features(Kind::SpecAugment(none), seed, axis, &mut found);
+        on_features(StepKind::SpecAugment(none), seed, axis, &mut found);
         let mut draws = Draws { seed, key: 8 << 32, reading: 0, next: 1 };
         let from = 8 + below(draws.bits(), 15) as usize;
         let to = from + below(draws.bits(), 15) as usize - 7;
@@ -246,8 +249,8 @@ fn masks_are_the_same_with_a_warp() {
     let mut changed = 0;
     for seed in 0..50 {
         let [mut with, mut without] = [spectrogram(axis), spectrogram(axis)];
-        on_features(Kind::SpecAugment(masks_with(10)), seed, axis, &mut with);
-        on_features(Kind::SpecAugment(masks_with(0)), seed, axis, &mut without);
+        on_features(StepKind::SpecAugment(masks_with(10)), seed, axis, &mut with);
+        on_features(StepKind::SpecAugment(masks_with(0)), seed, axis, &mut without);
         let masked = |values: &[f32]| values.iter().map(|x| *x == -9.0).collect::<Vec<_>>();
         assert_eq!(masked(&with), masked(&without));
         changed += usize::from(with != without);
@@ -260,8 +263,10 @@ fn masks_are_the_same_with_a_warp() {
 fn numbers_are_the_masks_of_a_worker() {
     let axis = FrameAxis { layout: Layout::Time, n_bands: 8, n_frames: 50, first: 5, n_valid: 40 };
     let masks = masks_with(0);
-    let augment =
-        Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(0.5, 0.5) })]);
+    let augment = Augment::new(vec![
+        step(StepKind::SpecAugment(masks)),
+        step(StepKind::FrameRoll { shift: bounds(0.5, 0.5) }),
+    ]);
     let examples: Vec<_> = (0..50).map(|bits| Drawing { bits, axis }).collect();
     let n = augment.n_numbers();
     assert_eq!(n, 2 + 4 + 2 * (masks.n_freq + masks.n_time) + 2);
@@ -269,7 +274,7 @@ fn numbers_are_the_masks_of_a_worker() {
     augment.numbers(&examples, axis, &mut numbers);
     for (Drawing { bits, .. }, row) in examples.iter().zip(numbers.chunks_exact(n)) {
         let mut values = spectrogram(axis);
-        on_features(Kind::SpecAugment(masks), *bits, axis, &mut values);
+        on_features(StepKind::SpecAugment(masks), *bits, axis, &mut values);
         let is_in = |place: usize, range: &[f64]| (range[0]..range[1]).contains(&(place as f64));
         let (of_bands, of_frames) = row[6..n - 2].split_at(2 * masks.n_freq);
         for (at, value) in values.iter().enumerate() {
@@ -289,14 +294,14 @@ fn few_frames_are_not_warped() {
         let none = BandMasks { n_freq: 0, n_time: 0, ..masks_with(20) };
         let is_changed = (0..20).any(|seed| {
             let mut values = spectrogram(axis);
-            on_features(Kind::SpecAugment(none), seed, axis, &mut values);
+            on_features(StepKind::SpecAugment(none), seed, axis, &mut values);
             values != spectrogram(axis)
         });
         assert_eq!(is_changed, is_warped, "{n_valid} frames");
     }
 }
 
-fn on_clips(kind: Kind, seed: u64, samples: &mut [f32], valid: Range<usize>, sample_rate: u32) {
+fn on_clips(kind: StepKind, seed: u64, samples: &mut [f32], valid: Range<usize>, sample_rate: u32) {
     let mut clips = Clips { n: samples.len() / 2, samples, valid: valid.clone(), sample_rate };
     let mut scratch = AugmentScratch::default();
     Augment::new(vec![step(kind)]).waveforms(seed, &mut clips, &mut scratch, &mut |_, _, _| Ok(())).unwrap();
@@ -308,7 +313,7 @@ fn dither_is_the_same_on_silence_and_spares_padding() {
     let n = 1 << 16;
     let amount = 1.0 / 32768.0;
     let mut samples = vec![0.0; 2 * n];
-    on_clips(Kind::Dither { amount: bounds(amount, amount) }, 3, &mut samples, 100..n - 50, 16_000);
+    on_clips(StepKind::Dither { amount: bounds(amount, amount) }, 3, &mut samples, 100..n - 50, 16_000);
     let parts = samples.chunks_exact(n).map(|channel| &channel[100..n - 50]);
     for part in parts.clone() {
         // Six standard errors.
@@ -320,7 +325,7 @@ fn dither_is_the_same_on_silence_and_spares_padding() {
     );
     assert_ne!(samples[..n], samples[n..]);
     let mut loud = vec![0.5; 2 * n];
-    on_clips(Kind::Dither { amount: bounds(amount, amount) }, 3, &mut loud, 100..n - 50, 16_000);
+    on_clips(StepKind::Dither { amount: bounds(amount, amount) }, 3, &mut loud, 100..n - 50, 16_000);
     assert!(loud.iter().zip(&samples).all(|(loud, noise)| *loud == 0.5 + noise));
 }
 
@@ -330,7 +335,7 @@ fn notches_remove_their_bands() {
     for (freq, width) in [(0.5, 0.05), (0.1, 0.02), (0.9, 0.1), (0.3, 0.25), (0.25, 0.001)] {
         let mut samples = vec![0.0; 2 << 15];
         [samples[0], samples[1 << 15]] = [1.0; 2];
-        let kind = Kind::DropFreq {
+        let kind = StepKind::DropFreq {
             freq: bounds(freq, freq),
             width: bounds(width, width),
             n: Counts { low: 1, high: 1 },
@@ -362,7 +367,7 @@ fn chunks_are_zeros_or_noise_within_the_recording() {
     let n = 16_000;
     let valid = 1000..15_000;
     for noise_factor in [0.0, 0.5] {
-        let kind = Kind::DropChunk {
+        let kind = StepKind::DropChunk {
             length_ms: bounds(10.0, 20.0),
             n: Counts { low: 0, high: 3 },
             noise_factor: bounds(noise_factor, noise_factor),
@@ -401,10 +406,10 @@ fn a_gain_is_drawn_as_a_factor_too() {
     let n = 4000;
     let factor = |seed| {
         let mut samples = [1.0, -0.5];
-        run(vec![step(Kind::Scale { factor: bounds(0.125, 2.0) })], seed, &mut samples);
+        run(vec![step(StepKind::Scale { factor: bounds(0.125, 2.0) })], seed, &mut samples);
         assert_eq!(samples[1], -0.5 * samples[0]);
-        let drawn =
-            Augment::new(vec![step(Kind::Scale { factor: bounds(0.125, 2.0) })]).drawn(seed, Outcome::Gain);
+        let drawn = Augment::new(vec![step(StepKind::Scale { factor: bounds(0.125, 2.0) })])
+            .drawn(seed, Outcome::Gain);
         assert!((ratio(drawn) - f64::from(samples[0])).abs() < 1e-6);
         f64::from(samples[0])
     };
@@ -415,13 +420,13 @@ fn a_gain_is_drawn_as_a_factor_too() {
 
 #[test]
 fn one_step_of_a_group_is_applied() {
-    let gain = |db| Kind::Gain { db: bounds(db, db) };
+    let gain = |db| StepKind::Gain { db: bounds(db, db) };
     let n = 6000;
     for (weights, p) in [([1.0, 1.0, 1.0], 1.0), ([1.0, 2.0, 5.0], 0.5), ([1e-9, 0.1, 1e9], 0.9)] {
         let mut choices = Choice::of_weights(0, p, &weights);
         let mut chosen = |kind, p| Step { kind, p, choice: choices.next(), only: None };
         // The second is applied to half of the examples for which it is chosen.
-        let steps = vec![chosen(gain(20.0), 1.0), chosen(gain(40.0), 0.5), chosen(Kind::Polarity, 1.0)];
+        let steps = vec![chosen(gain(20.0), 1.0), chosen(gain(40.0), 0.5), chosen(StepKind::Polarity, 1.0)];
         assert_eq!(choices.next(), None);
         let mut seen = [0; 4];
         for seed in 0..n {
@@ -446,7 +451,7 @@ fn one_step_of_a_group_is_applied() {
 /// A step draws in a group what it draws alone, and groups choose by themselves.
 #[test]
 fn a_group_changes_no_draw() {
-    let gain = |choice| Step { kind: Kind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice, only: None };
+    let gain = |choice| Step { kind: StepKind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice, only: None };
     let groups = [0, 1].map(|group| Choice::of_weights(group, 1.0, &[1.0, 1.0]).next());
     let mut both = [0; 4];
     for seed in 0..1000 {
@@ -466,7 +471,7 @@ fn a_group_changes_no_draw() {
 #[test]
 fn a_step_changes_one_field_alone() {
     let only = Only { field: "b".to_owned(), waveforms: 0..0, of: 1 };
-    let gain = |only| Step { only, ..step(Kind::Gain { db: bounds(-20.0, 20.0) }) };
+    let gain = |only| Step { only, ..step(StepKind::Gain { db: bounds(-20.0, 20.0) }) };
     let places = |name: &str| (name == "b").then_some((1..3, 4));
     for seed in 0..100 {
         let mut alone = [1.0_f32; 2];
@@ -501,9 +506,9 @@ proptest! {
         let mut values = Dtype::Float32.zeros(n_bands * n_frames).unwrap();
         let pairing = Pairing { exchange: Exchange::CutBox, beta: 0.3 };
         let augment = Augment::new(vec![
-            step(Kind::SpecAugment(masks)),
-            step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) }),
-            step(Kind::Pair(pairing)),
+            step(StepKind::SpecAugment(masks)),
+            step(StepKind::FrameRoll { shift: bounds(-1.0, 1.0) }),
+            step(StepKind::Pair(pairing)),
         ]);
         augment.features(seed, axis, &mut AugmentScratch::default(), values.as_mut()).unwrap();
         let mut numbers = vec![0.0; 3 * augment.n_numbers()];
@@ -519,26 +524,26 @@ proptest! {
         let loudness = [Loudness::Rms, Loudness::Active, Loudness::Clip, Loudness::Lufs][seed as usize % 4];
         run(
             vec![
-                step(Kind::Roll { shift: bounds(low, 1.0), wraps }),
-                step(Kind::Noise {
+                step(StepKind::Roll { shift: bounds(low, 1.0), wraps }),
+                step(StepKind::Noise {
                     snr_db: bounds(-30.0, 30.0), slope_db: bounds(-12.0, 12.0), loudness: Loudness::Active,
                 }),
-                step(Kind::Filter {
-                    shape: Shape::Peak, freq: bounds(1.0, 384_000.0), q: bounds(0.01, 100.0),
+                step(StepKind::Filter {
+                    shape: FilterShape::Peak, freq: bounds(1.0, 384_000.0), q: bounds(0.01, 100.0),
                     gain_db: bounds(-60.0, 60.0), n: 3,
                 }),
-                step(Kind::Dither { amount: bounds(0.0, 1.0) }),
-                step(Kind::DropFreq {
+                step(StepKind::Dither { amount: bounds(0.0, 1.0) }),
+                step(StepKind::DropFreq {
                     freq: bounds(0.0, 1.0), width: bounds(0.001, 0.25), n: Counts { low: 0, high: 32 },
                 }),
-                step(Kind::DropChunk {
+                step(StepKind::DropChunk {
                     length_ms: bounds(0.0, 60_000.0), n: Counts { low: 0, high: 64 },
                     noise_factor: bounds(0.0, 100.0),
                 }),
-                step(Kind::Level { db: bounds(-60.0, 0.0), loudness, of: None, peak: wraps.then_some(0.5) }),
-                step(Kind::SwapChannels),
-                step(Kind::Scale { factor: bounds(1e-10, 100.0) }),
-                step(Kind::Clip { db: bounds(-60.0, 0.0) }),
+                step(StepKind::Level { db: bounds(-60.0, 0.0), loudness, of: None, peak: wraps.then_some(0.5) }),
+                step(StepKind::SwapChannels),
+                step(StepKind::Scale { factor: bounds(1e-10, 100.0) }),
+                step(StepKind::Clip { db: bounds(-60.0, 0.0) }),
             ],
             seed,
             &mut changed,

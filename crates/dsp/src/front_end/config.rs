@@ -15,7 +15,7 @@ pub struct Conditioning {
     /// Subtracts the mean of the clip from each sample.
     pub remove_mean: bool,
     /// Brings the waveform to a level.
-    pub level: Level,
+    pub level: WaveformLevel,
     /// A factor of all samples, after the level.
     pub scale: f32,
     /// `y[t] = x[t] - preemphasis * x[t - 1]`; 0 for none.
@@ -27,7 +27,7 @@ pub struct Conditioning {
 
 /// The level that a waveform is brought to, clip by clip.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum Level {
+pub enum WaveformLevel {
     /// The level of the recording stays.
     #[default]
     Unchanged,
@@ -39,13 +39,19 @@ pub enum Level {
 
 impl Default for Conditioning {
     fn default() -> Self {
-        Self { remove_mean: false, level: Level::Unchanged, scale: 1.0, preemphasis: 0.0, drops_first: false }
+        Self {
+            remove_mean: false,
+            level: WaveformLevel::Unchanged,
+            scale: 1.0,
+            preemphasis: 0.0,
+            drops_first: false,
+        }
     }
 }
 
 /// The function that makes values of energies, or of magnitudes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Compression {
+pub enum SpectrumCompression {
     /// The energies or magnitudes as they are.
     None,
     /// `ln(max(x, floor))`: lower energies are raised to this floor.
@@ -101,7 +107,7 @@ pub struct Cepstrum {
 
 /// The values of frames behind the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum Fill {
+pub enum PadValue {
     /// Those of a waveform of zeros.
     #[default]
     Silence,
@@ -147,11 +153,11 @@ pub struct FrontEndConfig {
     /// Frames, spectrum and bands; `pointwise` and `affine` are chosen by the compression.
     pub spectrogram: SpectrogramConfig,
     /// The function of each energy, and its limits.
-    pub compression: Compression,
+    pub compression: SpectrumCompression,
     /// The DCT of each frame's bands; `None`: the bands are the features.
     pub cepstrum: Option<Cepstrum>,
     /// What frames behind the last one hold.
-    pub fill: Fill,
+    pub fill: PadValue,
     /// What is done to the values last.
     pub normalization: Normalization,
     /// Type, layout and number of frames.
@@ -163,9 +169,9 @@ impl Default for FrontEndConfig {
         Self {
             conditioning: Conditioning::default(),
             spectrogram: SpectrogramConfig::default(),
-            compression: Compression::LnFloor(FLOOR),
+            compression: SpectrumCompression::LnFloor(FLOOR),
             cepstrum: None,
-            fill: Fill::default(),
+            fill: PadValue::default(),
             normalization: Normalization::default(),
             form: Form::default(),
         }
@@ -180,11 +186,11 @@ impl FrontEndConfig {
             return (Pointwise::default(), 1.0, 0.0);
         }
         match self.compression {
-            Compression::None | Compression::Pcen { .. } => (Pointwise::Linear, 1.0, 0.0),
-            Compression::LnFloor(floor) => (Pointwise::LnFloor(floor), 1.0, 0.0),
-            Compression::LnPlus(eps) => (Pointwise::LnPlus(eps), 1.0, 0.0),
-            Compression::Log10 { floor, .. } => (Pointwise::LnFloor(floor), 1.0 / LN_10, 0.0),
-            Compression::Decibel { reference, amin, .. } => {
+            SpectrumCompression::None | SpectrumCompression::Pcen { .. } => (Pointwise::Linear, 1.0, 0.0),
+            SpectrumCompression::LnFloor(floor) => (Pointwise::LnFloor(floor), 1.0, 0.0),
+            SpectrumCompression::LnPlus(eps) => (Pointwise::LnPlus(eps), 1.0, 0.0),
+            SpectrumCompression::Log10 { floor, .. } => (Pointwise::LnFloor(floor), 1.0 / LN_10, 0.0),
+            SpectrumCompression::Decibel { reference, amin, .. } => {
                 let factor = if self.spectrogram.power == 1.0 { 20.0 } else { 10.0 };
                 let zero = reference.map_or(0.0, |zero| factor * f64::from(zero.max(amin)).log10());
                 (Pointwise::LnFloor(amin), factor / LN_10, -zero)
@@ -195,22 +201,22 @@ impl FrontEndConfig {
     /// The distance of the least value to the largest of an example.
     pub(super) fn range(&self) -> Option<f32> {
         match self.compression {
-            Compression::Log10 { range, .. } => range,
-            Compression::Decibel { top_db, .. } => top_db,
+            SpectrumCompression::Log10 { range, .. } => range,
+            SpectrumCompression::Decibel { top_db, .. } => top_db,
             _ => None,
         }
     }
 
     /// Whether each value depends on its own energy only.
     pub(super) fn is_single_pass(&self) -> bool {
-        self.is_by_frame() && self.cepstrum.is_none() && self.fill != Fill::Minimum
+        self.is_by_frame() && self.cepstrum.is_none() && self.fill != PadValue::Minimum
     }
 
     /// Whether the values of a frame do not depend on other frames.
     pub(crate) fn is_by_frame(&self) -> bool {
         self.range().is_none()
-            && !matches!(self.compression, Compression::Pcen { .. })
-            && !matches!(self.compression, Compression::Decibel { reference: None, .. })
+            && !matches!(self.compression, SpectrumCompression::Pcen { .. })
+            && !matches!(self.compression, SpectrumCompression::Decibel { reference: None, .. })
             && matches!(self.normalization, Normalization::None | Normalization::Standard { .. })
     }
 
@@ -241,7 +247,7 @@ impl FrontEndConfig {
             }
             problems.extend(not_negative("lifter", lifter));
         }
-        if let Fill::Number(number) = self.fill {
+        if let PadValue::Number(number) = self.fill {
             problems.extend(finite("fill", number));
         }
         problems.extend(self.normalization.problems());
@@ -258,7 +264,7 @@ impl FrontEndConfig {
         if self.form.dtype == Dtype::Int16 {
             problems.push("dtype is \"int16\", which only Waveform has; use \"float32\"".to_owned());
         }
-        let is_open = matches!(self.compression, Compression::None) && self.cepstrum.is_none();
+        let is_open = matches!(self.compression, SpectrumCompression::None) && self.cepstrum.is_none();
         if is_open && self.form.dtype == Dtype::Float16 {
             problems.push(
                 "dtype is \"float16\", which ends at 65504: energies without compression may be larger; use \
@@ -285,7 +291,7 @@ impl Conditioning {
     }
 }
 
-impl Level {
+impl WaveformLevel {
     /// The problem of the value, if there is one.
     pub fn problem(&self) -> Option<String> {
         match *self {
@@ -295,7 +301,7 @@ impl Level {
     }
 }
 
-impl Compression {
+impl SpectrumCompression {
     /// The least energy, by its name.
     fn least(&self) -> Option<(&'static str, f32)> {
         match *self {

@@ -4,10 +4,10 @@
 //! layout and length. A lane is a band here, so that a frame is read in runs of eight; the last step
 //! transposes where the layout wants it. Sources: PCEN as in Wang et al. (2017); the others with their types.
 
-use super::{Compression, Fill, FrontEnd, Normalization};
+use super::{FrontEnd, Normalization, PadValue, SpectrumCompression};
 use crate::{
     dtype::ValuesMut,
-    form::{Output, Value},
+    form::{LaneValue, Output},
     simd::{LANES, Lanes, Work},
 };
 
@@ -33,7 +33,7 @@ impl Work for SecondPass<'_> {
             frame.copy_from_slice(&plan.silence);
         }
         // Behind a waveform, silence is compressed with it: PCEN and a range depend on what was before.
-        let has_silence = plan.config.fill == Fill::Silence || n_real == 0;
+        let has_silence = plan.config.fill == PadValue::Silence || n_real == 0;
         let n_compressed = if has_silence { n_frames } else { n_real };
         let compressed = &mut values[..n_compressed * n_bands];
         plan.pcen::<V>(compressed, &mut rows[..n_bands]);
@@ -44,10 +44,10 @@ impl Work for SecondPass<'_> {
         let values = &mut values[..n_frames * n_rows];
         let (real, behind) = values.split_at_mut(n_real * n_rows);
         match plan.config.fill {
-            Fill::Number(number) => behind.fill(number),
-            Fill::Minimum if n_real > 0 => behind.fill(least::<V>(real)),
+            PadValue::Number(number) => behind.fill(number),
+            PadValue::Minimum if n_real > 0 => behind.fill(least::<V>(real)),
             // Without a frame of the waveform, silence stays.
-            Fill::Minimum | Fill::Silence => {}
+            PadValue::Minimum | PadValue::Silence => {}
         }
         let (shifts, scales) = rows[..2 * n_rows].split_at_mut(n_rows);
         plan.shifts::<V>(real, behind, shifts, scales);
@@ -60,7 +60,8 @@ impl FrontEnd {
     /// Per-channel energy normalization of energies `[n_frames, n_bands]`; `smoothed` holds a band each.
     #[inline(always)]
     fn pcen<V: Lanes>(&self, energies: &mut [f32], smoothed: &mut [f32]) {
-        let Compression::Pcen { smooth, gain, bias, root, eps, initial } = self.config.compression else {
+        let SpectrumCompression::Pcen { smooth, gain, bias, root, eps, initial } = self.config.compression
+        else {
             return;
         };
         match initial {
@@ -87,7 +88,8 @@ impl FrontEnd {
     /// Makes the largest value the reference, and raises values to the range below the largest.
     #[inline(always)]
     fn limit<V: Lanes>(&self, values: &mut [f32]) {
-        let is_relative = matches!(self.config.compression, Compression::Decibel { reference: None, .. });
+        let is_relative =
+            matches!(self.config.compression, SpectrumCompression::Decibel { reference: None, .. });
         if !is_relative && self.config.range().is_none() {
             return;
         }

@@ -30,12 +30,12 @@ fn both_paths_agree() {
     let waveform = signal(9000);
     let form = Form { n_frames: Some(40), ..Form::default() };
     let standard = Normalization::Standard { mean: vec![-4.0], std: vec![3.0], factor: 2.0 };
-    for fill in [Fill::Silence, Fill::Number(1.5)] {
+    for fill in [PadValue::Silence, PadValue::Number(1.5)] {
         for compression in [
-            Compression::LnFloor(1e-6),
-            Compression::LnPlus(1e-5),
-            Compression::Log10 { floor: 1e-10, range: None },
-            Compression::Decibel { reference: Some(2.0), amin: 1e-10, top_db: None },
+            SpectrumCompression::LnFloor(1e-6),
+            SpectrumCompression::LnPlus(1e-5),
+            SpectrumCompression::Log10 { floor: 1e-10, range: None },
+            SpectrumCompression::Decibel { reference: Some(2.0), amin: 1e-10, top_db: None },
         ] {
             let config = FrontEndConfig {
                 compression,
@@ -48,9 +48,11 @@ fn both_paths_agree() {
             let one = run(config.clone(), &waveform);
             // A range that changes nothing needs the second pass.
             let two = match compression {
-                Compression::Log10 { floor, .. } => Compression::Log10 { floor, range: Some(1e9) },
-                Compression::Decibel { reference, amin, .. } => {
-                    Compression::Decibel { reference, amin, top_db: Some(1e9) }
+                SpectrumCompression::Log10 { floor, .. } => {
+                    SpectrumCompression::Log10 { floor, range: Some(1e9) }
+                }
+                SpectrumCompression::Decibel { reference, amin, .. } => {
+                    SpectrumCompression::Decibel { reference, amin, top_db: Some(1e9) }
                 }
                 other => other,
             };
@@ -94,7 +96,7 @@ fn any_length_and_type_has_its_shape() {
                             spectrogram: spectrogram.clone(),
                             normalization: normalization.clone(),
                             form: Form { dtype, layout, n_frames },
-                            fill: Fill::Minimum,
+                            fill: PadValue::Minimum,
                             ..FrontEndConfig::default()
                         };
                         let plan = FrontEnd::new(config, true).unwrap();
@@ -116,7 +118,7 @@ fn not_a_number_stays() {
     let mut waveform = signal(4000);
     waveform[2000] = f32::NAN;
     let config = FrontEndConfig {
-        compression: Compression::Decibel { reference: None, amin: 1e-10, top_db: Some(80.0) },
+        compression: SpectrumCompression::Decibel { reference: None, amin: 1e-10, top_db: Some(80.0) },
         ..FrontEndConfig::default()
     };
     assert!(run(config, &waveform).iter().any(|x| x.is_nan()));
@@ -143,13 +145,13 @@ fn problems_come_together() {
 
 #[test]
 fn the_least_energy_has_its_name() {
-    let decibel = Compression::Decibel { reference: None, amin: 0.0, top_db: None };
-    let log10 = Compression::Log10 { floor: f32::NAN, range: None };
+    let decibel = SpectrumCompression::Decibel { reference: None, amin: 0.0, top_db: None };
+    let log10 = SpectrumCompression::Log10 { floor: f32::NAN, range: None };
     for (compression, name) in [
         (decibel, "amin"),
         (log10, "floor"),
-        (Compression::LnFloor(1e31), "floor"),
-        (Compression::LnPlus(-1.0), "eps"),
+        (SpectrumCompression::LnFloor(1e31), "floor"),
+        (SpectrumCompression::LnPlus(-1.0), "eps"),
     ] {
         let config = FrontEndConfig { compression, ..FrontEndConfig::default() };
         let message = FrontEnd::new(config, true).unwrap_err().message;

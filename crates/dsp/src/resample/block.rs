@@ -23,7 +23,7 @@ const MAX_BLOCK: usize = 16_384;
 const MAX_FACTOR: usize = 13;
 
 /// A plan for one rate pair.
-pub(super) struct Block {
+pub(super) struct BlockPlan {
     n_in: usize,
     n_out: usize,
     hop_in: u64,
@@ -37,7 +37,7 @@ pub(super) struct Block {
 
 /// One thread's buffers, for all plans; they grow to the largest.
 #[derive(Default)]
-struct Scratch {
+struct BlockScratch {
     /// Source samples of a pair of blocks.
     samples: Vec<f32>,
     input: Vec<Complex32>,
@@ -46,7 +46,7 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<BlockScratch> = RefCell::default();
 }
 
 /// Whether no prime factor of `n` is above `max_factor`.
@@ -59,7 +59,7 @@ pub(super) fn is_smooth(mut n: usize, max_factor: usize) -> bool {
     n == 1
 }
 
-impl Block {
+impl BlockPlan {
     /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate of the
     /// kernel's time (see `design`) as a fraction of the source rate.
     pub(super) fn new(ratio: Ratio, scale: f64, prototype: &Prototype) -> Option<Self> {
@@ -159,8 +159,8 @@ impl Block {
     }
 
     /// Computes the outputs of a pair of blocks, as real and imaginary parts, from `scratch.samples`.
-    fn pair<'a>(&self, scratch: &'a mut Scratch) -> &'a [Complex32] {
-        let Scratch { samples, input, output, fft } = scratch;
+    fn pair<'a>(&self, scratch: &'a mut BlockScratch) -> &'a [Complex32] {
+        let BlockScratch { samples, input, output, fft } = scratch;
         let (input, output) = (on_line(input, self.n_in), on_line(output, self.n_out));
         let fft = on_line(fft, self.fft_len());
         for ((z, re), im) in input.iter_mut().zip(&*samples).zip(&samples[self.hop_in as usize..]) {
@@ -182,9 +182,9 @@ impl Block {
     }
 }
 
-impl Scratch {
+impl BlockScratch {
     /// Grows the buffers for `plan`; allocates only when a thread first uses a plan of this size.
-    fn fit(&mut self, plan: &Block) -> Result<()> {
+    fn fit(&mut self, plan: &BlockPlan) -> Result<()> {
         fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> Result<()> {
             if buffer.len() < len { fallible_alloc::resize(buffer, len, T::default()) } else { Ok(()) }
         }

@@ -14,7 +14,6 @@ use std::{cell::RefCell, ops::Range};
 /// Points of the kernel per sample of the lower rate.
 const POINTS: f64 = 128.0;
 
-/// Longest row of a table.
 const MAX_TAPS: usize = 1 << 16;
 
 /// Parallel sums, so that the compiler can use vector instructions.

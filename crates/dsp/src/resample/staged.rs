@@ -12,7 +12,7 @@
 
 use super::{
     Ratio,
-    block::{Block, is_smooth},
+    block::{BlockPlan, is_smooth},
     design::Prototype,
 };
 use crate::{
@@ -44,7 +44,7 @@ type Table = [[[f32; TAPS]; 4]; ROWS];
 /// A plan for one pair of rates.
 pub(super) struct Staged {
     /// From the source onto the fine grid.
-    block: Block,
+    block: BlockPlan,
     /// Fine samples from one output to the next: `step / parts`.
     step: u64,
     parts: u64,
@@ -103,7 +103,7 @@ impl Staged {
                 Some(((least..=2 * MAX_STEP).find(|&fine| is_smooth(fine as usize, 5))?, per))
             })
             .min_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))?;
-        let block = Block::new(Ratio { source: per, target: fine }, ratio.lower(), prototype)?;
+        let block = BlockPlan::new(Ratio { source: per, target: fine }, ratio.lower(), prototype)?;
         let kernel = Prototype::interpolator(TAPS as f64 / 2.0, ATTENUATION_DB);
         let table = Box::new(std::array::from_fn(|row| {
             let cubics: [[f64; 4]; TAPS] =

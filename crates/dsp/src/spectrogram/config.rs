@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use crate::{
     error::shown,
-    mel::{Bands, MelBank, MelScale},
-    window::Window,
+    mel::{MelBands, MelBank, MelScale},
+    window::WindowFunction,
 };
 
 /// The least energy: lower ones are raised to it before the logarithm.
@@ -92,7 +92,7 @@ pub struct SpectrogramConfig {
     /// Kaldi's frames instead of `center` and `pad`.
     pub kaldi: Option<Kaldi>,
     /// The weights of the samples of a frame.
-    pub window: Window,
+    pub window: WindowFunction,
     /// A factor of all samples. Above 0.
     pub scale: f32,
     /// The scale of the bands. `None`: the bins of the spectrum are the bands.
@@ -123,7 +123,7 @@ impl Default for SpectrogramConfig {
             pad: Pad::Reflect,
             drop_last: false,
             kaldi: None,
-            window: Window::Hann,
+            window: WindowFunction::Hann,
             scale: 1.0,
             mixed_radix: false,
             mel_scale: Some(MelScale::Htk),
@@ -290,6 +290,10 @@ impl SpectrogramConfig {
     pub(super) fn bank(&self) -> MelBank {
         let Some(scale) = self.mel_scale else { return MelBank::bins(self.n_fft) };
         let Self { sample_rate, n_fft, n_mels, f_min, has_unit_area, .. } = *self;
-        MelBank::new(sample_rate, n_fft, Bands { n_mels, f_min, f_max: self.f_max(), scale, has_unit_area })
+        MelBank::new(
+            sample_rate,
+            n_fft,
+            MelBands { n_mels, f_min, f_max: self.f_max(), scale, has_unit_area },
+        )
     }
 }

@@ -63,7 +63,6 @@ impl<E> Control<E> {
         self.batches_per_epoch.store(n, Ordering::Relaxed);
     }
 
-    /// Observes a run that starts.
     pub(super) fn observe(&self, shared: &Arc<Shared<E>>) {
         *self.current() =
             CurrentRun { shared: Arc::downgrade(shared), activities: Some(shared.activities.clone()) };

@@ -19,6 +19,7 @@
 //! | `plan.rs` | `Plan`: order, sizes and limits as configured | | |
 //! | `position.rs` | the position in the data; resume, seek, skip | the caller's | |
 //! | `schedules.rs` | the schedule of each pass, by the plan | the caller's | |
+//! | `failed_pass.rs` | whether too many records of a pass failed | the caller's | |
 //! | `replay.rs` | makes one batch record by record; the tests' oracle | the caller's | the file system |
 //! | `headspace.rs` | measures the speed with an empty loop | the caller's | a batch |
 //! | `flow/run.rs` | starts the threads of a pass | the collator's or the caller's | |
@@ -47,10 +48,10 @@
 //! | `observe/trace.rs` | records spans of all threads; writes them to a file | all; its own writes | the end of the recording |
 //! | `observe/verdict.rs` | which stage limits the loader, in words | the caller's | |
 //! | `failures/policy.rs` | which bad records are skipped, and how many may be | collator | |
-//! | `failures/pass.rs` | whether too many records of a pass failed | the caller's | |
 //! | `failures/list.rs` | the bad records of the batches handed out | the caller's | |
 
 mod control;
+mod failed_pass;
 mod failures;
 mod flow;
 mod headspace;
@@ -107,7 +108,7 @@ use crate::{
     contract::{Source, StreamPositions, Task, TaskFor},
     order::{CutTotals, Cuts, Order, Schedule, WeightedRows},
 };
-use failures::pass::WARN_FROM;
+use failed_pass::WARN_FROM;
 use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
 use flow::reader::ReaderPlan;
@@ -521,7 +522,6 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         self.failures.take()
     }
 
-    /// Counts since construction.
     pub fn stats(&self) -> Stats {
         self.counters.read()
     }

@@ -43,7 +43,6 @@ pub struct Plan {
     pub mixture: Option<MixturePlan>,
     /// The weights of the rows, if they have any: of all, or of each source of the mixture.
     pub weights: Option<Arc<[Arc<WeightedRows>]>>,
-    /// The row groups of [`Order::Groups`].
     pub groups: Option<Arc<Groups>>,
     /// Slots of this rank's shuffle window at the first start; at most the rows of an epoch are used.
     pub window: u64,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     contract::{Source, StreamPositions, TaskFor},
-    order::{CHAPTER, ChapterStart, Copies, Cuts, MOST_KNOWN, Place, SCANNED, Schedule, WeightedRows},
+    order::{CHAPTER, ChapterStart, Copies, Cuts, MOST_KNOWN, ReadingPlace, SCANNED, Schedule, WeightedRows},
 };
 
 /// The maximum number of ranges of batches to skip.
@@ -435,7 +435,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     ///
     /// # Errors
     /// Only those of [`Engine::new`].
-    pub fn places(&mut self) -> Result<Vec<Place>> {
+    pub fn places(&mut self) -> Result<Vec<ReadingPlace>> {
         // Kept for the next call: dealing out all row groups takes longer than the rest of a state.
         let mut schedule = match self.asked.take() {
             Some((epoch, layout, schedule)) if (epoch, layout) == (self.epoch, self.layout) => schedule,

@@ -4,7 +4,7 @@ use super::{Engine, MixturePlan, Plan};
 use crate::{
     Result,
     contract::{Source, TaskFor},
-    order::{Batching, ChapterStart, Layout, Mixture, Rules, Schedule, Sources},
+    order::{Batching, ChapterStart, MixedSources, Mixture, RankLayout, Rules, Schedule},
     seed::{Purpose, hash},
 };
 
@@ -48,13 +48,14 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
                 Some(*end)
             });
             let starts = [0].into_iter().chain(ends).collect();
-            Mixture::new(seed, stages, *block, *stop, &lengths).map(|mixture| Sources { mixture, starts })
+            Mixture::new(seed, stages, *block, *stop, &lengths)
+                .map(|mixture| MixedSources { mixture, starts })
         });
         let rules = Rules {
             seed,
             order,
             batching: self.plan.batching.clone(),
-            layout: Layout {
+            layout: RankLayout {
                 rank,
                 world_size,
                 batch_size: self.plan.batching.most_rows() as u64,

@@ -72,7 +72,6 @@ impl Arena {
         Ok(Self { start, bytes })
     }
 
-    /// The number of bytes requested.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -74,7 +74,6 @@ impl Buffer {
         BufferPool::new(bytes, 0).acquire()
     }
 
-    /// The size in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }

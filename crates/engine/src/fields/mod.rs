@@ -24,4 +24,4 @@ pub use columns::{Column, ColumnPool, Columns, SharedPool};
 pub use data_type::DataType;
 pub use field::{Dim, Field};
 pub use free_list::FreeList;
-pub use value::{Row, Run, Runs, Sparse, Value};
+pub use value::{Row, Runs, Sparse, Value, ValueRun};

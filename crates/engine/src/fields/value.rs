@@ -43,12 +43,12 @@ pub struct Sparse {
 pub struct Runs {
     /// The length of the first axis.
     pub places: u32,
-    pub runs: Box<[Run]>,
+    pub runs: Box<[ValueRun]>,
 }
 
 /// Places of a column that follow one another; `end` is the first one after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
+pub struct ValueRun {
     pub column: u32,
     pub start: u32,
     pub end: u32,

@@ -33,11 +33,11 @@ use crate::seed::{Purpose, below, hash, mix};
 #[derive(Debug, Clone)]
 pub struct Bijection {
     n: u64,
-    form: Form,
+    form: BijectionForm,
 }
 
 #[derive(Debug, Clone)]
-enum Form {
+enum BijectionForm {
     Table([u8; TABLE as usize]),
     Feistel(Feistel),
 }
@@ -74,10 +74,10 @@ impl Bijection {
             for i in (1..n).rev() {
                 table.swap(i as usize, below(key(i), i + 1) as usize);
             }
-            Form::Table(table)
+            BijectionForm::Table(table)
         } else {
             let a = (n - 1).isqrt() + 1;
-            Form::Feistel(Feistel {
+            BijectionForm::Feistel(Feistel {
                 a,
                 b: n.div_ceil(a),
                 keys: std::array::from_fn(|round| key(round as u64)),
@@ -98,8 +98,8 @@ impl Bijection {
     pub fn at(&self, position: u64) -> u64 {
         assert!(position < self.n, "position {position} of {}", self.n);
         match &self.form {
-            Form::Table(table) => u64::from(table[position as usize]),
-            Form::Feistel(feistel) => self.walk(position, |x| feistel.forward(x)),
+            BijectionForm::Table(table) => u64::from(table[position as usize]),
+            BijectionForm::Feistel(feistel) => self.walk(position, |x| feistel.forward(x)),
         }
     }
 
@@ -111,8 +111,10 @@ impl Bijection {
     pub fn position(&self, index: u64) -> u64 {
         assert!(index < self.n, "index {index} of {}", self.n);
         match &self.form {
-            Form::Table(table) => table.iter().take_while(|&&i| u64::from(i) != index).count() as u64,
-            Form::Feistel(feistel) => self.walk(index, |x| feistel.backward(x)),
+            BijectionForm::Table(table) => {
+                table.iter().take_while(|&&i| u64::from(i) != index).count() as u64
+            }
+            BijectionForm::Feistel(feistel) => self.walk(index, |x| feistel.backward(x)),
         }
     }
 

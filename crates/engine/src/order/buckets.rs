@@ -53,7 +53,6 @@ impl From<Arc<[f32]>> for Lengths {
     }
 }
 
-/// The length of a draw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Length {
     pub seconds: f32,
@@ -63,7 +62,7 @@ pub struct Length {
 
 /// The longest that the rows of a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limit {
+pub struct BucketLimit {
     pub seconds: f64,
     /// 0 if tokens bound nothing.
     pub tokens: u32,
@@ -132,7 +131,7 @@ pub struct Buckets {
     /// The first bucket of each bin, and the number of all.
     firsts: Vec<u32>,
     /// The limits of each bucket: within a bin their tokens rise.
-    limits: Vec<Limit>,
+    limits: Vec<BucketLimit>,
     /// The rows of a full batch of each bucket.
     sizes: Vec<u32>,
     /// The most rows of any batch.
@@ -183,7 +182,7 @@ impl Buckets {
             return Err(Error::new(ErrorKind::Config, message));
         }
         // What is left at the end of a chapter is cut by its own longest row.
-        let shortest = Limit { seconds: made.range()[0], tokens: 0 };
+        let shortest = BucketLimit { seconds: made.range()[0], tokens: 0 };
         made.most_rows = made.sizes.iter().copied().fold(made.rows(shortest), u32::max);
         Ok(made)
     }
@@ -228,7 +227,7 @@ impl Buckets {
     /// Divides each bin into buckets of about equal total tokens.
     fn divide_by_tokens(&mut self) -> Result<()> {
         let Some((tokens, n)) = &self.lengths.tokens else {
-            self.limits = self.bins.iter().map(|&seconds| Limit { seconds, tokens: 0 }).collect();
+            self.limits = self.bins.iter().map(|&seconds| BucketLimit { seconds, tokens: 0 }).collect();
             self.firsts = (0..=self.bins.len() as u32).collect();
             return Ok(());
         };
@@ -259,14 +258,14 @@ impl Buckets {
             if bounds.last() != Some(&longest) {
                 bounds.push(longest);
             }
-            self.limits.extend(bounds.iter().map(|&tokens| Limit { seconds, tokens: tokens as u32 }));
+            self.limits.extend(bounds.iter().map(|&tokens| BucketLimit { seconds, tokens: tokens as u32 }));
             self.firsts.push(self.limits.len() as u32);
         }
         Ok(())
     }
 
     /// The most rows of a batch with this limit.
-    pub(crate) fn rows(&self, limit: Limit) -> u32 {
+    pub(crate) fn rows(&self, limit: BucketLimit) -> u32 {
         let mut rows = self.budget.rows(limit.seconds);
         if let Some(sizes) = &self.given_sizes {
             rows = rows.min(sizes[self.bin(limit.seconds as f32)]);
@@ -299,7 +298,6 @@ impl Buckets {
         Length { seconds: self.lengths.seconds[row as usize], tokens }
     }
 
-    /// The lengths of these rows.
     pub fn lengths(&self, rows: &[u64]) -> Vec<Length> {
         let seconds = &self.lengths.seconds;
         // Each table in a loop of its own, so that reads beyond the caches overlap.
@@ -319,7 +317,7 @@ impl Buckets {
     }
 
     /// The longest rows of each bucket.
-    pub fn limits(&self) -> &[Limit] {
+    pub fn limits(&self) -> &[BucketLimit] {
         &self.limits
     }
 

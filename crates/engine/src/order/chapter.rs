@@ -4,7 +4,7 @@ use std::{cmp::Reverse, sync::OnceLock};
 
 use super::{
     Buckets,
-    buckets::{Length, Limit},
+    buckets::{BucketLimit, Length},
 };
 
 #[derive(Debug)]
@@ -14,8 +14,7 @@ pub struct Chapter {
     /// Where each step begins in `draws`, and the end.
     begins: Vec<u32>,
     /// The longest rows that a batch of each step may have.
-    limits: Vec<Limit>,
-    /// The length of each draw.
+    limits: Vec<BucketLimit>,
     lengths: Vec<Length>,
     /// All draws by length, for substitutes.
     by_length: OnceLock<Vec<u32>>,
@@ -133,7 +132,7 @@ impl Chapter {
     }
 
     /// The longest rows that a batch of a step may have.
-    pub fn limit(&self, step: usize) -> Limit {
+    pub fn limit(&self, step: usize) -> BucketLimit {
         self.limits[step]
     }
 
@@ -160,7 +159,6 @@ impl Chapter {
         }
     }
 
-    /// The length of a draw.
     pub fn length(&self, draw: u32) -> Length {
         self.lengths[draw as usize]
     }
@@ -214,13 +212,13 @@ fn padded(lengths: impl Iterator<Item = Length>) -> (usize, f64, Length) {
 
 /// How many of the draws `left`, longest first, become the next step at the end of a chapter, and their
 /// limit.
-fn rest_step(buckets: &Buckets, lengths: &[Length], left: &[u32], n_streams: u64) -> (usize, Limit) {
+fn rest_step(buckets: &Buckets, lengths: &[Length], left: &[u32], n_streams: u64) -> (usize, BucketLimit) {
     let length = |draw: u32| lengths[draw as usize];
-    let first = Limit { seconds: length(left[0]).seconds.into(), tokens: 0 };
+    let first = BucketLimit { seconds: length(left[0]).seconds.into(), tokens: 0 };
     let mut size = u64::from(buckets.rows(first)).saturating_mul(n_streams).min(left.len() as u64);
     loop {
         let (.., longest) = padded(left[..size as usize].iter().map(|&draw| length(draw)));
-        let limit = Limit { seconds: longest.seconds.into(), tokens: longest.tokens };
+        let limit = BucketLimit { seconds: longest.seconds.into(), tokens: longest.tokens };
         // Fewer draws are no longer, so that this ends.
         let most = u64::from(buckets.rows(limit)).saturating_mul(n_streams);
         if size <= most {

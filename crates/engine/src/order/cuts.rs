@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Bijection, Order, Place, Window,
+    Bijection, Order, ReadingPlace, Window,
     buckets::{Buckets, CHAPTER},
     chapter::{BucketTotals, Chapter, ChapterRules, CutTotals},
     reading::crop_seed,
@@ -43,7 +43,6 @@ struct KnownStart {
     draws: u64,
 }
 
-/// A chapter on this rank.
 #[derive(Debug)]
 struct RankChapter {
     chapter: Chapter,
@@ -86,7 +85,7 @@ pub(crate) trait UncutDraws: Clone {
     /// The window after so many draws.
     fn window(&self, draws: u64) -> Window;
 
-    fn place(&mut self, ticket: u64) -> Place;
+    fn place(&mut self, ticket: u64) -> ReadingPlace;
 }
 
 /// The batches of one pass on one rank.
@@ -97,14 +96,12 @@ pub struct Cuts<D> {
     /// The draws of an epoch; `None` if the pass is one long epoch.
     per_epoch: Option<u64>,
     rules: ChapterRules,
-    /// This rank's streams.
     streams: Range<u64>,
     infinite: bool,
     known: Mutex<Vec<KnownStart>>,
     recent: Mutex<VecDeque<RecentChapter>>,
 }
 
-/// A draw of this rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CutDraw {
     pub(super) epoch: u64,

@@ -69,7 +69,6 @@ impl Groups {
         }
     }
 
-    /// The number of sources.
     pub fn n_sources(&self) -> usize {
         self.later.len() + 1
     }

@@ -52,17 +52,17 @@ impl Stop {
 pub struct Mixture {
     seed: u64,
     block: u64,
-    stages: Vec<Counts>,
+    stages: Vec<StageCounts>,
     len: Option<u64>,
     /// The number of computed blocks that are kept.
     kept: usize,
     /// The computed blocks, each at its number modulo `kept`; empty before the first.
-    recent: Vec<Block>,
+    recent: Vec<MixtureBlock>,
 }
 
 /// A computed block; without spots before it is computed.
 #[derive(Debug, Clone, Default)]
-struct Block {
+struct MixtureBlock {
     number: u64,
     spots: Vec<Spot>,
 }
@@ -78,7 +78,7 @@ struct Spot {
 
 /// The weights of a stage as counts per block.
 #[derive(Debug, Clone)]
-struct Counts {
+struct StageCounts {
     first_block: u64,
     /// Samples of each source in a block.
     counts: Vec<u64>,
@@ -121,7 +121,7 @@ impl Mixture {
         Self::check(stages, lengths)?;
         check_starts(stages, block)?;
         // bounded: as many as there are stages.
-        let mut made: Vec<Counts> = Vec::with_capacity(stages.len());
+        let mut made: Vec<StageCounts> = Vec::with_capacity(stages.len());
         for stage in stages {
             let first_block = stage.start / block;
             let counts = share(&stage.weights, block);
@@ -137,7 +137,7 @@ impl Mixture {
                     Some(*end)
                 })
                 .collect();
-            made.push(Counts { first_block, counts, ends, before });
+            made.push(StageCounts { first_block, counts, ends, before });
         }
         let mut mixture = Self { seed, block, stages: made, len: None, kept: 1, recent: Vec::new() };
         mixture.len = mixture.end(stop, lengths)?;
@@ -180,12 +180,12 @@ impl Mixture {
     pub fn at(&mut self, position: u64) -> (usize, u64) {
         if self.recent.is_empty() {
             // bounded: some blocks are kept, a constant.
-            self.recent = vec![Block::default(); self.kept];
+            self.recent = vec![MixtureBlock::default(); self.kept];
         }
         let number = position / self.block;
         let slot = (number % self.kept as u64) as usize;
         if self.recent[slot].number != number || self.recent[slot].spots.is_empty() {
-            self.recent[slot] = Block { number, spots: self.spots(number) };
+            self.recent[slot] = MixtureBlock { number, spots: self.spots(number) };
         }
         let spot = self.recent[slot].spots[(position % self.block) as usize];
         self.stage(number).pick(number, spot)
@@ -202,7 +202,7 @@ impl Mixture {
         taken
     }
 
-    fn stage(&self, block: u64) -> &Counts {
+    fn stage(&self, block: u64) -> &StageCounts {
         &self.stages[self.stages.partition_point(|stage| stage.first_block <= block) - 1]
     }
 
@@ -263,7 +263,7 @@ impl Mixture {
     }
 }
 
-impl Counts {
+impl StageCounts {
     /// Samples of each source before a block of this stage.
     fn taken(&self, block: u64) -> Vec<u64> {
         let blocks = block - self.first_block;

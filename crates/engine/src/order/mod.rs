@@ -22,15 +22,15 @@ mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
-pub use buckets::{Bins, Buckets, Budget, CHAPTER, Length, Lengths, Limit, Stretch};
+pub use buckets::{Bins, BucketLimit, Buckets, Budget, CHAPTER, Length, Lengths, Stretch};
 pub use chapter::{BucketTotals, Chapter, ChapterRules, CutTotals};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, MOST_KNOWN, SCANNED};
 pub use era::Eras;
 pub use groups::{Groups, Stride};
 pub use mixture::{Mixture, Stop, WeightStage};
-pub use reading::{Place, Reading, ShardOrder};
-pub use rules::{Assignment, Draw, Layout, Order, Rules, Sources};
+pub use reading::{Reading, ReadingPlace, ShardOrder};
+pub use rules::{Assignment, Draw, MixedSources, Order, RankLayout, Rules};
 pub use schedule::Schedule;
 pub use weighted::{Copies, WeightedRows};
 pub use window::Window;

@@ -22,7 +22,7 @@ pub enum ShardOrder {
 
 /// The record at one place of the reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ReadingPlace {
     /// The pass over the data, counted from 0.
     pub epoch: u64,
     /// The row number over the files as given, independent of the reading order.
@@ -34,7 +34,7 @@ pub struct Place {
 }
 
 /// The random bits of the record of a place, of a run with this seed.
-pub(super) fn crop_seed(seed: u64, place: Place) -> u64 {
+pub(super) fn crop_seed(seed: u64, place: ReadingPlace) -> u64 {
     hash(seed, Purpose::Crop, [place.epoch, place.copy])
 }
 
@@ -97,7 +97,7 @@ impl Reading {
     }
 
     /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
-    pub fn place(&mut self, epoch: u64, offset: u64) -> Place {
+    pub fn place(&mut self, epoch: u64, offset: u64) -> ReadingPlace {
         let number = if self.order == ShardOrder::Given && self.weights.is_none() { 0 } else { epoch };
         let known = self.recent.iter().position(|e| e.number == number).unwrap_or_else(|| {
             let made = self.permute(number);
@@ -115,7 +115,7 @@ impl Reading {
             (Some(weights), Some((copies, _))) => weights.row(*copies, copy),
             _ => copy,
         };
-        Place { epoch, row, following: end - copy - 1, copy }
+        ReadingPlace { epoch, row, following: end - copy - 1, copy }
     }
 
     fn permute(&self, number: u64) -> Epoch {
@@ -166,8 +166,8 @@ mod tests {
     fn given_order_is_row_order() {
         let mut reading = Reading::new(1, ShardOrder::Given, [3, 0, 2]);
         assert_eq!(rows_of(&mut reading, 0), [0, 1, 2, 3, 4]);
-        assert_eq!(reading.place(1, 2), Place { epoch: 1, row: 2, following: 0, copy: 2 });
-        assert_eq!(reading.place(0, 3), Place { epoch: 0, row: 3, following: 1, copy: 3 });
+        assert_eq!(reading.place(1, 2), ReadingPlace { epoch: 1, row: 2, following: 0, copy: 2 });
+        assert_eq!(reading.place(0, 3), ReadingPlace { epoch: 0, row: 3, following: 1, copy: 3 });
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Order {
 
 /// How batches are divided among ranks and streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct RankLayout {
     /// The number of this process, from 0.
     pub rank: u64,
     pub world_size: u64,
@@ -53,7 +53,7 @@ pub struct Layout {
     pub n_streams: u64,
 }
 
-impl Layout {
+impl RankLayout {
     /// G, the rows of a batch over all ranks; the order is defined over these batches.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.world_size
@@ -61,7 +61,7 @@ impl Layout {
 }
 
 #[derive(Debug, Clone)]
-pub struct Sources {
+pub struct MixedSources {
     /// Maps a position to a source and its sample.
     pub mixture: Mixture,
     /// `starts[s]` is the first row of source `s`, or the first copy; one more entry than sources.
@@ -76,7 +76,7 @@ pub struct Rules {
     /// The order; for a mixture, the order within each source.
     pub order: Order,
     pub batching: Batching,
-    pub layout: Layout,
+    pub layout: RankLayout,
     /// Slots of each stream's window; 1 if the order has no streams.
     pub window: u64,
     /// The epoch of a finite pass; the first epoch of an infinite one.

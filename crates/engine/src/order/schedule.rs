@@ -15,13 +15,13 @@
 use std::sync::Arc;
 
 use super::{
-    Bijection, Copies, Eras, Groups, Place, Reading, ShardOrder, WeightedRows, Window,
+    Bijection, Copies, Eras, Groups, Reading, ReadingPlace, ShardOrder, WeightedRows, Window,
     batching::Batching,
     buckets::Buckets,
     cuts::{ChapterStart, CutDraw, Cuts, UncutDraws},
     groups::Stride,
     reading::crop_seed,
-    rules::{Assignment, Draw, Layout, Order, Rules, Sources},
+    rules::{Assignment, Draw, MixedSources, Order, RankLayout, Rules},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -39,7 +39,7 @@ pub struct Schedule {
     dealt: Vec<Reading>,
     /// Streams of a packer, with [`Order::Groups`]; else 1.
     per_packer: u64,
-    sources: Option<Sources>,
+    sources: Option<MixedSources>,
     /// The weights of the rows, of each source.
     weights: Option<Vec<Weighted>>,
     /// The last permutation used for each source, with its epoch.
@@ -84,7 +84,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are fewer rows than streams.
-    pub fn new(rules: Rules, shard_rows: &[u64], sources: Option<Sources>) -> Result<Self> {
+    pub fn new(rules: Rules, shard_rows: &[u64], sources: Option<MixedSources>) -> Result<Self> {
         let shards = match rules.order {
             Order::Window => ShardOrder::Shuffled,
             _ => ShardOrder::Given,
@@ -124,7 +124,7 @@ impl Schedule {
     pub fn weighted(
         rules: Rules,
         shard_rows: &[u64],
-        sources: Option<Sources>,
+        sources: Option<MixedSources>,
         weights: Arc<[Arc<WeightedRows>]>,
     ) -> Result<Self> {
         let n: u64 = weights.iter().map(|weights| weights.n_copies()).sum();
@@ -215,7 +215,7 @@ impl Schedule {
         let Rules { layout, infinite, drop_last, .. } = self.rules;
         // The positions of an infinite mixture have no end.
         let is_endless = infinite && self.sources.is_some();
-        let one = Layout { rank: 0, world_size: 1, batch_size: 1, n_streams: 1 };
+        let one = RankLayout { rank: 0, world_size: 1, batch_size: 1, n_streams: 1 };
         let rules = Rules {
             batching: Batching::Rows(1),
             layout: one,
@@ -289,7 +289,7 @@ impl Schedule {
         if let Some(cuts) = &self.cuts {
             return cuts.n_draws();
         }
-        let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
+        let RankLayout { rank, world_size, batch_size, .. } = self.rules.layout;
         Some(match self.rules.order {
             Order::Window | Order::Groups => {
                 let (begin, end) = self.part(stream);
@@ -340,7 +340,7 @@ impl Schedule {
 
     pub(crate) fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
         let place = self.place(stream, ticket);
-        let Place { epoch, row, following, .. } = place;
+        let ReadingPlace { epoch, row, following, .. } = place;
         let seed = self.seed_of(place);
         let (run, tickets, repeats) = match self.weights {
             None => (following + 1, following + 1, false),
@@ -351,7 +351,7 @@ impl Schedule {
     }
 
     /// The random bits of the record of a place.
-    pub fn seed_of(&self, place: Place) -> u64 {
+    pub fn seed_of(&self, place: ReadingPlace) -> u64 {
         crop_seed(self.rules.seed, place)
     }
 
@@ -375,7 +375,7 @@ impl Schedule {
     /// How many neighbouring rows, at most `most`, follow from a place, how many tickets they have, and
     /// whether the next ticket has the same row. A row whose tickets go on after those that are looked at is
     /// left to the next run, unless it is the first.
-    fn run(&mut self, place: Place, most: u64) -> (u64, u64, bool) {
+    fn run(&mut self, place: ReadingPlace, most: u64) -> (u64, u64, bool) {
         let (mut last, mut tickets, mut repeats) = (place.row, 1, false);
         let mut before_last = 0;
         for copy in place.copy + 1..=place.copy + place.following.min(MOST_RUN) {
@@ -489,7 +489,7 @@ impl Schedule {
 
     /// The position of a ticket of this rank in the training stream, for orders over positions.
     fn position(&self, ticket: u64) -> u64 {
-        let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
+        let RankLayout { rank, world_size, batch_size, .. } = self.rules.layout;
         let (batch, within) = (ticket / batch_size, ticket % batch_size);
         let begin = batch * self.rules.layout.global_batch();
         if !self.rules.infinite {
@@ -512,12 +512,12 @@ impl Schedule {
     }
 
     /// The epoch and row of a ticket.
-    pub fn place(&mut self, stream: usize, ticket: u64) -> Place {
+    pub fn place(&mut self, stream: usize, ticket: u64) -> ReadingPlace {
         if let Some(cuts) = self.cuts.clone() {
             // After the last draw of a pass comes the first one of the next.
             let draw = cuts.draw(ticket).unwrap_or(CutDraw { epoch: self.rules.epoch + 1, ticket: 0 });
             let place = self.uncut(&cuts, draw.epoch).place(0, draw.ticket);
-            return Place { following: 0, ..place };
+            return ReadingPlace { following: 0, ..place };
         }
         let first = self.rules.epoch;
         match self.rules.order {
@@ -525,13 +525,13 @@ impl Schedule {
                 let (begin, end) = self.part(stream);
                 let (epoch, offset) = (first + ticket / (end - begin), begin + ticket % (end - begin));
                 let place = self.reading(stream).place(epoch, offset);
-                Place { following: place.following.min(end - 1 - offset), ..place }
+                ReadingPlace { following: place.following.min(end - 1 - offset), ..place }
             }
             order => {
                 let position = self.position(ticket);
                 let (source, sample, begin, rows) = match &mut self.sources {
                     None => (0, position, 0, self.reading.rows()),
-                    Some(Sources { mixture, starts }) => {
+                    Some(MixedSources { mixture, starts }) => {
                         let (source, sample) = mixture.at(position);
                         (source as u64 + 1, sample, starts[source], starts[source + 1] - starts[source])
                     }
@@ -547,7 +547,7 @@ impl Schedule {
                         None => begin + copy,
                         Some(_) => self.row_of(source.saturating_sub(1) as usize, epoch, copy),
                     };
-                    return Place { epoch, row, following: 0, copy: begin + copy };
+                    return ReadingPlace { epoch, row, following: 0, copy: begin + copy };
                 }
                 let place = self.reading.place(epoch, begin + offset);
                 // The rank's part of a batch is contiguous; the rows after it belong to other ranks, or to
@@ -557,7 +557,7 @@ impl Schedule {
                     (None, 1) => u64::MAX,
                     (None, _) => self.rules.layout.batch_size - 1 - ticket % self.rules.layout.batch_size,
                 };
-                Place { following: place.following.min(part), ..place }
+                ReadingPlace { following: place.following.min(part), ..place }
             }
         }
     }
@@ -598,7 +598,7 @@ impl UncutDraws for Schedule {
         Self::window(self, 0, draws)
     }
 
-    fn place(&mut self, ticket: u64) -> Place {
+    fn place(&mut self, ticket: u64) -> ReadingPlace {
         Self::place(self, 0, ticket)
     }
 }

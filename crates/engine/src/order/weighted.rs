@@ -32,7 +32,7 @@ pub struct WeightedRows {
     total: u128,
     /// T divided by N, and the remainder.
     share: (u128, u64),
-    blocks: Vec<Block>,
+    blocks: Vec<CopiesBlock>,
     /// For blocks of several weights, the sum of the weights in the block before and with each row.
     sums: Vec<u64>,
     /// The block of the first possible point of every `1 << step`-th copy, and the last block.
@@ -41,14 +41,14 @@ pub struct WeightedRows {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Block {
+struct CopiesBlock {
     /// The sum of the weights before.
     before: u128,
-    kind: Kind,
+    kind: CopiesKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+enum CopiesKind {
     Equal(u64),
     /// The sums begin here.
     Sums(u64),
@@ -117,13 +117,13 @@ impl WeightedRows {
                     sum
                 }));
                 total += u128::from(sum);
-                Kind::Sums(begin)
+                CopiesKind::Sums(begin)
             } else {
                 let weight = integer(rows[0]);
                 total += u128::from(weight) * rows.len() as u128;
-                Kind::Equal(weight)
+                CopiesKind::Equal(weight)
             };
-            blocks.push(Block { before, kind });
+            blocks.push(CopiesBlock { before, kind });
         }
         let share = divided(total, n_copies);
         let mut made = Self { n_rows, n_copies, total, share, blocks, sums, guide: Vec::new(), step: 0 };
@@ -162,8 +162,8 @@ impl WeightedRows {
         let word = |state: u64, word: u64| mix(state ^ mix(word));
         let start = word(word(self.n_rows, self.n_copies), self.total as u64);
         let blocks = self.blocks.iter().fold(start, |state, block| match block.kind {
-            Kind::Equal(weight) => word(state, weight),
-            Kind::Sums(_) => word(state, block.before as u64),
+            CopiesKind::Equal(weight) => word(state, weight),
+            CopiesKind::Sums(_) => word(state, block.before as u64),
         });
         self.sums.iter().fold(blocks, |state, &sum| word(state, sum))
     }
@@ -205,14 +205,14 @@ impl WeightedRows {
         let cell = (copy >> self.step) as usize;
         let (first, last) = (self.guide[cell] as usize, self.guide[cell + 1] as usize);
         let number = first + self.blocks[first + 1..=last].partition_point(|block| block.before <= point);
-        let Block { before, kind } = self.blocks[number];
+        let CopiesBlock { before, kind } = self.blocks[number];
         // Within a block weights sum to less than 2^64.
         let rest = (point - before) as u64;
         let begin = (number * BLOCK) as u64;
         begin
             + match kind {
-                Kind::Equal(weight) => rest / weight,
-                Kind::Sums(from) => {
+                CopiesKind::Equal(weight) => rest / weight,
+                CopiesKind::Sums(from) => {
                     let n = (self.n_rows - begin).min(BLOCK as u64);
                     let sums = &self.sums[from as usize..(from + n) as usize];
                     sums.partition_point(|sum| *sum <= rest) as u64
@@ -222,13 +222,15 @@ impl WeightedRows {
 
     /// The sum of the weights before a row.
     fn before_row(&self, row: u64) -> u128 {
-        let Some(Block { before, kind }) = self.blocks.get(row as usize / BLOCK) else { return self.total };
+        let Some(CopiesBlock { before, kind }) = self.blocks.get(row as usize / BLOCK) else {
+            return self.total;
+        };
         let within = row % BLOCK as u64;
         before
             + match kind {
-                Kind::Equal(weight) => u128::from(*weight) * u128::from(within),
-                Kind::Sums(_) if within == 0 => 0,
-                Kind::Sums(from) => self.sums[(from + within - 1) as usize].into(),
+                CopiesKind::Equal(weight) => u128::from(*weight) * u128::from(within),
+                CopiesKind::Sums(_) if within == 0 => 0,
+                CopiesKind::Sums(from) => self.sums[(from + within - 1) as usize].into(),
             }
     }
 

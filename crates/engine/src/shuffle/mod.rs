@@ -46,13 +46,13 @@ pub enum Popped<T> {
 #[derive(Debug)]
 pub struct ConcurrentShuffleBuffer<T> {
     capacity: u64,
-    state: Mutex<State<T>>,
+    state: Mutex<BufferState<T>>,
     arrived: Condvar,
     room: Condvar,
 }
 
 #[derive(Debug)]
-pub(crate) struct State<T> {
+pub(crate) struct BufferState<T> {
     window: Window,
     /// The ticket of the next draw, once the window has drawn it.
     wanted: Option<u64>,
@@ -90,7 +90,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
                 ),
             ));
         }
-        let state = State {
+        let state = BufferState {
             draws: window.draws(),
             window,
             wanted: None,
@@ -199,7 +199,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
     }
 
     /// A poisoned lock is usable: no foreign code runs under it, so no panic leaves the state half changed.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BufferState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -50,9 +50,7 @@ pub struct Totals {
     pub bytes: u64,
     /// Recordings, and samples of each channel, by rate.
     pub rates: BTreeMap<u32, (u64, u64)>,
-    /// Recordings by number of channels.
     pub channels: BTreeMap<u16, u64>,
-    /// Recordings by codec.
     pub codecs: BTreeMap<String, u64>,
     /// Rows by the number of their class.
     pub labels: BTreeMap<i64, u64>,
@@ -245,7 +243,6 @@ impl PoolWork<IndexWorker> for Job {
 pub struct IndexBuild {
     stop: Arc<AtomicBool>,
     received: Receiver<Result<Totals>>,
-    /// Parts that are not answered.
     left: usize,
     n_recordings: u64,
     totals: Totals,

@@ -310,7 +310,6 @@ pub struct PendingBatch<S: RecordingSource> {
     work: Arc<ClipBatch<S>>,
     received: Receiver<(usize, Option<Result<Example>>)>,
     collate: RowCollate,
-    /// Clips that are not answered.
     left: usize,
     failed: Option<(usize, Error)>,
     _busy: Busy<S>,

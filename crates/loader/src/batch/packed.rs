@@ -24,7 +24,7 @@ use crate::{
     Error, ErrorKind, Result,
     contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamShare},
     fields::{Column, ColumnPool, Columns},
-    pack::{CropRule, Document, MASKED, Packer, Piece},
+    pack::{CropRule, Document, MASKED, PackedPiece, Packer},
 };
 
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl TokenCollate {
                 fields.ignore_target(row, at - 1);
             }
         });
-        let piece = piece.map(|Piece { row, start, len }| (row, start, len));
+        let piece = piece.map(|PackedPiece { row, start, len }| (row, start, len));
         // Where no document is cropped, none fits the rest of the row, or none is left at all.
         let padding = || {
             let is_padded = matches!(self.plan.crop, CropRule::Pad(_)) && at > 0;

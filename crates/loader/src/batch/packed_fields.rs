@@ -72,7 +72,6 @@ impl LossPlan {
 }
 
 impl PackPlan {
-    /// The packer of a stream.
     pub(super) fn packer(&self) -> Packer {
         // The packer writes this BOS, no source has it: it is not trained on.
         let bos = if self.loss.is_masked { self.bos | MASKED } else { self.bos };

@@ -53,14 +53,14 @@ impl PadTo {
 }
 
 /// The layout of a field's rows, whose axes before and behind the padded one are fixed.
-struct Layout {
+struct PaddedLayout {
     /// Pieces of a row that are padded each.
     n_pieces: usize,
     /// Bytes of one place of the padded axis in a piece.
     place_bytes: usize,
 }
 
-impl Layout {
+impl PaddedLayout {
     fn of(field: &Field) -> Option<Self> {
         let axis = field.padded_axis()?;
         let product = |dims: &[Dim]| {
@@ -92,7 +92,7 @@ impl Layout {
 ///
 /// # Errors
 /// As [`padded`].
-fn packed(rows: &[Value], field: &Field, mut buffer: Buffer, layout: &Layout) -> Result<Column> {
+fn packed(rows: &[Value], field: &Field, mut buffer: Buffer, layout: &PaddedLayout) -> Result<Column> {
     let mut offsets = fallible_alloc::with_room(rows.len() + 1)?;
     let mut total = 0_usize;
     offsets.push(0);
@@ -133,7 +133,7 @@ pub(super) fn padded(
     to: &PadTo,
     first: u64,
 ) -> Result<Column> {
-    let layout = Layout::of(field).ok_or_else(|| misfit(field))?;
+    let layout = PaddedLayout::of(field).ok_or_else(|| misfit(field))?;
     if *to == PadTo::Packed {
         return packed(rows, field, buffer, &layout);
     }
@@ -305,10 +305,10 @@ mod tests {
 
     #[test]
     fn runs_are_padded_and_packed_as_numbers_are() {
-        use crate::fields::{Run, Runs};
+        use crate::fields::{Runs, ValueRun};
         let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Uint8, &[]);
-        let run = |column, start, end| Run { column, start, end };
-        let row = |places, runs: &[Run]| Value::Runs(Arc::new(Runs { places, runs: runs.into() }));
+        let run = |column, start, end| ValueRun { column, start, end };
+        let row = |places, runs: &[ValueRun]| Value::Runs(Arc::new(Runs { places, runs: runs.into() }));
         let rows = [row(3, &[run(0, 0, 2), run(1, 2, 3)]), row(0, &[]), row(1, &[run(1, 0, 1)])];
         let buffer = || {
             let mut buffer = Buffer::new(frames.batch_bytes(3).unwrap()).unwrap();

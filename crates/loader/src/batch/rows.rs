@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use crate::{
         dtype::{Dtype, Typed},
-        fields::{DataType, Memory, Run, Runs, SMALL, Sparse},
+        fields::{DataType, Memory, Runs, SMALL, Sparse, ValueRun},
     };
 
     fn collate(batch_size: usize, dtype: DataType, len: usize) -> RowCollate {
@@ -549,7 +549,7 @@ mod tests {
     #[test]
     fn runs_leave_nothing_of_the_last_batch() {
         let runs = |places, runs: &[(u32, u32, u32)]| {
-            let runs = runs.iter().map(|&(column, start, end)| Run { column, start, end });
+            let runs = runs.iter().map(|&(column, start, end)| ValueRun { column, start, end });
             Value::Runs(Arc::new(Runs { places, runs: runs.collect() }))
         };
         let collate = |dtype| {

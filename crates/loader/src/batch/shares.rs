@@ -41,7 +41,6 @@ pub struct SourceMix {
 }
 
 impl SourceMix {
-    /// One source.
     pub fn one() -> Self {
         Self {
             names: Arc::new([]),
@@ -52,12 +51,10 @@ impl SourceMix {
         }
     }
 
-    /// The number of sources.
     pub fn n_sources(&self) -> usize {
         self.starts.len().saturating_sub(1).max(1)
     }
 
-    /// A meter for each source.
     pub fn meters(&self) -> Arc<[SourceMeter]> {
         (0..self.n_sources()).map(|_| SourceMeter::default()).collect()
     }
@@ -152,7 +149,6 @@ pub struct SourceMeter {
 /// What became of one source's documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// Documents that were taken.
     pub documents: u64,
     /// Tokens in rows.
     pub tokens: u64,

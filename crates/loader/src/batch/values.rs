@@ -4,10 +4,9 @@ use half::f16;
 
 use crate::{
     Error, ErrorKind,
-    fields::{DataType, Element, Field, Run, Runs, Sparse, Value},
+    fields::{DataType, Element, Field, Runs, Sparse, Value, ValueRun},
 };
 
-/// The bytes of numbers.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
@@ -72,7 +71,7 @@ pub(super) fn write_sparse(place: &mut [u8], dtype: DataType, sparse: &Sparse) -
 pub(super) fn write_runs(row: &mut [u8], dtype: DataType, Runs { places, runs }: &Runs) -> bool {
     row.fill(0);
     let n_columns = row.len() / (*places as usize).max(1);
-    let mut write = |&Run { column, start, end }: &Run| {
+    let mut write = |&ValueRun { column, start, end }: &ValueRun| {
         let is_inside = (column as usize) < n_columns && start <= end && end <= *places;
         let frames = row.chunks_exact_mut(n_columns.max(1));
         let frames = frames.take(end as usize).skip(start as usize);

@@ -48,7 +48,6 @@ pub struct Composed {
     /// The parameters, with the rows of `exclude`.
     pub config: LoaderConfig,
     pub source: Arc<Recordings>,
-    /// The rows that are read.
     pub selection: Arc<Selection<Recordings>>,
     pub task: AudioTask,
     pub plan: Plan,
@@ -162,7 +161,6 @@ pub fn reading(audio: AudioPlan, others: Vec<Arc<Recordings>>, positions: &Posit
     AudioPlan { waveforms, ..audio }
 }
 
-/// A hash of lengths.
 fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {
     let numbers =
         seconds.iter().map(|seconds| seconds.to_bits()).chain(tokens.into_iter().flatten().copied());

@@ -21,7 +21,7 @@ use crate::{
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Shard},
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
-    transform::augment::{Kind, MixTargets},
+    transform::augment::{MixTargets, StepKind},
 };
 
 /// The class names of each target that has any.
@@ -222,7 +222,7 @@ fn backgrounds(
         .mixes()
         .flat_map(|mixing| outputs.targets().filter_map(|target| target.mix_problem(mixing.targets)))
         .collect();
-    let steps = augment.steps().filter(|step| matches!(step.kind, Kind::Pair(_))).take(1);
+    let steps = augment.steps().filter(|step| matches!(step.kind, StepKind::Pair(_))).take(1);
     problems.extend(steps.flat_map(|step| {
         let name = step.kind.name();
         outputs.targets().filter_map(move |target| target.pair_problem(name))

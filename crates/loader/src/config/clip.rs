@@ -10,7 +10,7 @@ use crate::{
     tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition},
     transform::{
         Augment, CropMode, Features, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
-        augment::{Kind, MixTargets, Step},
+        augment::{MixTargets, Step, StepKind},
     },
 };
 
@@ -130,7 +130,8 @@ impl LoaderConfig {
                     "augment has {name}, which changes spectrograms, and the features are waveforms; leave it out"
                 ));
             }
-            let mixes_targets = matches!(&step.kind, Kind::Mix(mixing) if mixing.targets != MixTargets::Keep);
+            let mixes_targets =
+                matches!(&step.kind, StepKind::Mix(mixing) if mixing.targets != MixTargets::Keep);
             let is_views = matches!(&self.crop, Some(CropObject { rule: CropConfig::Clip(crop, _), .. }) if crop.views > 0);
             if is_views && mixes_targets {
                 problems.push(
@@ -138,19 +139,19 @@ impl LoaderConfig {
                 );
             }
             problems.extend(self.waveforms_problem(step));
-            if self.whole().is_some() && matches!(step.kind, Kind::Pair(_)) {
+            if self.whole().is_some() && matches!(step.kind, StepKind::Pair(_)) {
                 problems.push(format!(
                     "augment has {name}, which mixes clips of one length, and crop is Whole(); leave one of them out"
                 ));
             }
-            if is_windows && matches!(step.kind, Kind::Speed { .. }) {
+            if is_windows && matches!(step.kind, StepKind::Speed { .. }) {
                 problems.push(
                     "augment has Speed, which changes the lengths of recordings, and crop is Windows(), which counts their windows beforehand; leave one of them out"
                         .to_owned(),
                 );
             }
         }
-        if augment.steps().filter(|step| matches!(step.kind, Kind::Remix { .. })).count() > 1 {
+        if augment.steps().filter(|step| matches!(step.kind, StepKind::Remix { .. })).count() > 1 {
             problems.push("augment has Remix twice; give one, with a larger group".to_owned());
         }
         let audio = self.audio.as_ref();
@@ -182,34 +183,34 @@ impl LoaderConfig {
                 let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
                 Some(format!("augment has Only({:?}, ...), must be a name of audio: {names:?}", only.field))
             }
-            (None, _, Kind::Level { of: Some(of), .. }) => Some(format!(
+            (None, _, StepKind::Level { of: Some(of), .. }) => Some(format!(
                 "augment has Level(of={:?}), and audio= names no waveforms; give audio, or leave of out",
                 of.field
             )),
-            (Some(audio), _, Kind::Level { of: Some(of), .. }) if audio.place(&of.field).is_none() => {
+            (Some(audio), _, StepKind::Level { of: Some(of), .. }) if audio.place(&of.field).is_none() => {
                 let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
                 Some(format!("augment has Level(of={:?}), must be a name of audio: {names:?}", of.field))
             }
-            (Some(audio), None, Kind::Mix(_) | Kind::Noise { .. }) => {
+            (Some(audio), None, StepKind::Mix(_) | StepKind::Noise { .. }) => {
                 let first = audio.fields.first().map_or("", |field| &field.name);
                 Some(format!(
                     "augment has {name}, which adds a sound, and audio= gives a row several waveforms; say which one, as in \
                      Only({first:?}, [{name}(...)])"
                 ))
             }
-            (None, _, Kind::Remix { .. }) => Some(
+            (None, _, StepKind::Remix { .. }) => Some(
                 "augment has Remix, which exchanges the waveforms of rows, and audio= names none; give audio".to_owned(),
             ),
-            (_, _, Kind::Remix { .. }) if self.whole().is_some() || self.crop_views().is_some() => Some(
+            (_, _, StepKind::Remix { .. }) if self.whole().is_some() || self.crop_views().is_some() => Some(
                 "augment has Remix, which exchanges clips of one length, one of each row, and crop is Whole() or Views(); leave \
                  one of them out"
                     .to_owned(),
             ),
-            (_, _, Kind::Remix { group }) if self.batch_size % *group as i64 != 0 => Some(format!(
+            (_, _, StepKind::Remix { group }) if self.batch_size % *group as i64 != 0 => Some(format!(
                 "augment has Remix(group={group}), and batch_size is {}, which must be a multiple of it",
                 self.batch_size
             )),
-            (Some(_), _, Kind::Pair(_)) => Some(format!(
+            (Some(_), _, StepKind::Pair(_)) => Some(format!(
                 "augment has {name}, which mixes rows of one waveform, and audio= gives a row several; leave one of them out"
             )),
             _ => None,

@@ -46,7 +46,7 @@ macro_rules! loader_parameters {
         /// Decoding threads; threads beyond the number of cores stay parked while all cores are busy.
         /// `"auto"`: as many as raise throughput, at most `cpu_budget`. The loader then begins with two,
         /// wakes more while `next()` waits for them and cores are free, and parks some while batches pile up.
-        n_workers: Count = 8, free, range(1, 1024), eval(4),
+        n_workers: CountOrAuto = 8, free, range(1, 1024), eval(4),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
         /// Upper limit of the number of records that were read ahead and wait for a worker.
         raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_records);
@@ -133,7 +133,7 @@ macro_rules! loader_parameters {
             elsewhere(num_readers, io_threads, reader_threads);
         /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,
         /// raised by half when `next()` sometimes waits and batches sometimes pile up.
-        prefetch_batches: Count = 3, free, range(1, 1024),
+        prefetch_batches: CountOrAuto = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_queue_depth, prefetch_size, num_prefetch);
         /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.
         cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);

@@ -52,15 +52,14 @@ use crate::{
 
 use table::{check, choices, config_struct, eval_preset, first, identity_word, value};
 
-/// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
+pub enum CountOrAuto {
     Exactly(i64),
     /// The loader chooses the number while it runs.
     Auto,
 }
 
-impl From<i64> for Count {
+impl From<i64> for CountOrAuto {
     fn from(n: i64) -> Self {
         Self::Exactly(n)
     }
@@ -394,16 +393,16 @@ fn bound_cpus(list: Option<&str>, problems: &mut Vec<String>) -> Option<Cpus> {
 
 /// The number of worker threads, and whether the loader chooses how many of them work.
 fn workers(
-    n: Count,
+    n: CountOrAuto,
     cpu_budget: Option<i64>,
     cpus: Option<&Cpus>,
     problems: &mut Vec<String>,
 ) -> (i64, bool) {
     let cores = || cpus.map_or_else(cores, |cpus| cpus.count().min(cores())) as i64;
     match (n, cpu_budget) {
-        (Count::Auto, budget) => (budget.unwrap_or_else(|| cores().min(MOST_WORKERS)), true),
-        (Count::Exactly(n), None) => (n, false),
-        (Count::Exactly(n), Some(budget)) => {
+        (CountOrAuto::Auto, budget) => (budget.unwrap_or_else(|| cores().min(MOST_WORKERS)), true),
+        (CountOrAuto::Exactly(n), None) => (n, false),
+        (CountOrAuto::Exactly(n), Some(budget)) => {
             problems.push(format!(
                 "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
                 shown(budget),
@@ -415,10 +414,10 @@ fn workers(
 }
 
 /// The most batches made ahead, and whether the loader chooses their number.
-fn prefetched(n: Count) -> (i64, bool) {
+fn prefetched(n: CountOrAuto) -> (i64, bool) {
     match n {
-        Count::Auto => (AUTO_PREFETCH[1] as i64, true),
-        Count::Exactly(n) => (n, false),
+        CountOrAuto::Auto => (AUTO_PREFETCH[1] as i64, true),
+        CountOrAuto::Exactly(n) => (n, false),
     }
 }
 

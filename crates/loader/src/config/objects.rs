@@ -24,7 +24,6 @@ pub struct TextRows {
     pub chat: Option<ChatRule>,
 }
 
-/// How conversations become texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatRule {
     /// `"tokenizer"`, a name, or a template of Jinja.
@@ -33,7 +32,6 @@ pub struct ChatRule {
 }
 
 impl TextRows {
-    /// Whether tokens may be masked.
     pub fn is_masked(&self) -> bool {
         match &self.content {
             TextContent::Texts => false,
@@ -42,7 +40,6 @@ impl TextRows {
         }
     }
 
-    /// Whether tokens have weights.
     pub fn is_weighted(&self) -> bool {
         matches!(&self.content, TextContent::Ids(fields) if fields.weights.is_some())
     }
@@ -284,7 +281,6 @@ pub struct BatchingObject {
     pub buckets: BucketConfig,
 }
 
-/// Batches by duration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketConfig {
     pub budget: Budget,
@@ -365,7 +361,6 @@ pub struct WindowConfig {
 /// What is left to chance: the crop alone, or steps of `forebay.augment` too.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AugmentObject {
-    /// Whether crops are random.
     Crop(bool),
     Steps {
         description: Vec<serde_json::Value>,

@@ -36,11 +36,11 @@ macro_rules! row_parameters {
         start_step: Int = 0, free, range(0, 1 << 40),
             elsewhere(start, initial_step, start_batch, skip_batches);
         /// Batches prefetched ahead of the loop.
-        prefetch_batches: Count = 4, free, range(1, 1024),
+        prefetch_batches: CountOrAuto = 4, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, max_buffered_batches, num_prefetch);
         "*";
         /// Threads that make batches.
-        n_workers: Count = 4, free, range(1, 1024),
+        n_workers: CountOrAuto = 4, free, range(1, 1024),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
@@ -111,7 +111,7 @@ impl RowConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Count, *};
+    use super::{super::CountOrAuto, *};
 
     #[test]
     fn all_problems_are_told_at_once() {
@@ -119,7 +119,7 @@ mod tests {
             rank: 2,
             world_size: 2,
             start_step: -1,
-            prefetch_batches: Count::Exactly(0),
+            prefetch_batches: CountOrAuto::Exactly(0),
             ..RowConfig::new(0)
         };
         let message = config.check().unwrap_err().message;

@@ -26,7 +26,7 @@
 //!
 //! The row after `"*";` is the first that is keyword-only.
 
-use super::Count;
+use super::CountOrAuto;
 use super::advice::{INSTEAD, nearest};
 use crate::error::shown;
 
@@ -39,7 +39,7 @@ pub mod kind {
     pub type OptionalInt = Option<i64>;
     pub type Seed = u64;
     pub type OptionalSeed = Option<u64>;
-    pub type Count = super::Count;
+    pub type CountOrAuto = super::CountOrAuto;
     pub type Float = f64;
     pub type OptionalFloat = Option<f64>;
     pub type Bool = bool;
@@ -96,10 +96,10 @@ macro_rules! kind_text {
     (stub OptionalSeed) => {
         "int | None"
     };
-    (docs Count) => {
+    (docs CountOrAuto) => {
         "int or \"auto\""
     };
-    (stub Count) => {
+    (stub CountOrAuto) => {
         "int | Literal[\"auto\"]"
     };
     (docs Float) => {
@@ -283,8 +283,8 @@ macro_rules! value {
     (OnError $value:tt) => {
         $value.to_owned()
     };
-    (Count $value:tt) => {
-        $crate::config::Count::Exactly($value)
+    (CountOrAuto $value:tt) => {
+        $crate::config::CountOrAuto::Exactly($value)
     };
     (Augment $value:tt) => {
         $crate::config::AugmentObject::Crop($value)
@@ -536,7 +536,7 @@ impl Whole for Option<i64> {
     }
 }
 
-impl Whole for Count {
+impl Whole for CountOrAuto {
     fn whole(&self) -> Option<i64> {
         match self {
             Self::Exactly(n) => Some(*n),
@@ -546,13 +546,13 @@ impl Whole for Count {
 }
 
 /// A number, if one is given.
-pub(super) trait Number {
+pub(super) trait OptionalNumber {
     const IS_OPTIONAL: bool;
 
     fn number(&self) -> Option<f64>;
 }
 
-impl Number for f64 {
+impl OptionalNumber for f64 {
     const IS_OPTIONAL: bool = false;
 
     fn number(&self) -> Option<f64> {
@@ -560,7 +560,7 @@ impl Number for f64 {
     }
 }
 
-impl Number for Option<f64> {
+impl OptionalNumber for Option<f64> {
     const IS_OPTIONAL: bool = true;
 
     fn number(&self) -> Option<f64> {
@@ -598,7 +598,7 @@ pub(super) fn range(name: &str, value: &impl Whole, least: i64, most: i64) -> Op
 }
 
 /// The message for a number that is not above `bound`, or above `most`.
-pub(super) fn above<N: Number>(
+pub(super) fn above<N: OptionalNumber>(
     name: &str,
     value: &N,
     bound: f64,

@@ -19,7 +19,7 @@ fn all_problems_are_told_at_once() {
         shuffle_buffer_size: 10,
         shuffle_min_size: 11,
         clip_seconds: f64::NAN,
-        n_workers: Count::Exactly(-1),
+        n_workers: CountOrAuto::Exactly(-1),
         ..LoaderConfig::default()
     };
     let error = config.check().unwrap_err();
@@ -56,8 +56,8 @@ fn a_batch_counts_the_rows_that_there_are() {
 #[test]
 fn numbers_left_to_the_loader_have_bounds() {
     let auto = LoaderConfig {
-        n_workers: Count::Auto,
-        prefetch_batches: Count::Auto,
+        n_workers: CountOrAuto::Auto,
+        prefetch_batches: CountOrAuto::Auto,
         cpu_budget: Some(3),
         ..LoaderConfig::default()
     };

@@ -56,7 +56,7 @@ macro_rules! token_parameters {
         /// Documents added to the packing buffer per refill.
         tokenizer_batch_size: Int = 128, state, range(1, 1 << 20), elsewhere(tokenize_batch_size);
         /// Tokenizing threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
-        n_workers: Count = 4, free, range(1, 1024),
+        n_workers: CountOrAuto = 4, free, range(1, 1024),
             elsewhere(num_workers, workers, tokenizer_threads, num_threads, n_threads, num_proc, n_jobs);
         /// Rank of this process among those that share each batch, from 0.
         rank: Int = 0, free, elsewhere(shard_id, local_rank, ddp_rank, process_index, process_id, node_rank);
@@ -154,7 +154,7 @@ macro_rules! token_parameters {
         /// row. False: that target is -100. A document's own EOS is a target in any case.
         loss_across: Bool = true, state(loss_across), elsewhere(cross_document_loss, mask_bos, ignore_bos);
         /// Batches prefetched ahead of the loop.
-        prefetch_batches: Count = 3, free, range(1, 1024),
+        prefetch_batches: CountOrAuto = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, num_prefetch);
         /// Upper limit of the documents that wait for the workers.
         raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_documents);

@@ -36,7 +36,6 @@ impl Waveforms {
         columns
     }
 
-    /// The waveforms of a row.
     pub fn n_waveforms(&self) -> usize {
         self.fields.iter().map(|field| field.columns.len()).sum()
     }
@@ -62,7 +61,6 @@ impl Waveforms {
         WaveformPlan::new(fields, recordings, columns).filling_missing(fills_missing)
     }
 
-    /// What is wrong with them.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.fields.is_empty() {

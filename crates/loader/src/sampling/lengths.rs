@@ -105,7 +105,6 @@ pub fn within_tokens_per_second(
     Ok((Some(within.into()), n_left_out as u64))
 }
 
-/// Rows and their seconds.
 #[derive(Debug, Clone)]
 pub struct RowSeconds {
     /// Ascending; `None`: all rows of the source.

@@ -117,7 +117,6 @@ impl Annotations {
         Some(self.find(path)?.start)
     }
 
-    /// The paths that have annotations.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &str> {
         self.by_path.keys().map(|path| &**path)
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    fields::{DataType, Dim, Field, Row, Run, Runs, Value},
+    fields::{DataType, Dim, Field, Row, Runs, Value, ValueRun},
 };
 
 /// Which labels become columns of frames, and where their times are.
@@ -29,7 +29,6 @@ pub struct FramesRule {
     pub grid: Option<[f64; 2]>,
 }
 
-/// Where labelled times are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventSource {
     /// In a table, found by the path of a row's recording.
@@ -80,12 +79,16 @@ impl FramesRule {
 /// The axis of a field along the time of its clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TimeAxis {
-    /// The frames of the features.
     FeatureFrames,
     /// Those frames of `duration` seconds, `step` seconds apart, that lie within the clip.
-    Frames { step: f64, duration: f64 },
+    Frames {
+        step: f64,
+        duration: f64,
+    },
     /// This many values per second.
-    Values { rate: f64 },
+    Values {
+        rate: f64,
+    },
 }
 
 /// The places of such an axis, of one clip.
@@ -120,7 +123,6 @@ impl TimeGrid {
 /// A part of a clip, and where in a recording it is from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClipPiece {
-    /// The samples of the clip.
     pub at: Range<usize>,
     /// Seconds from the start of the row to its first sample.
     pub start: f64,
@@ -236,7 +238,6 @@ pub struct ClipTimes<'a> {
     pub sample_rate: f64,
     pub grid: TimeGrid,
     pub rolled: RolledFrames,
-    /// The number of the source.
     pub source: usize,
 }
 
@@ -252,7 +253,6 @@ pub(super) trait EachEvent {
     ) -> Result<()>;
 }
 
-/// An event in a clip.
 #[derive(Debug)]
 struct HeardEvent {
     recording: u64,
@@ -279,7 +279,7 @@ struct HeardLabel {
 pub struct FramesScratch {
     events: Vec<HeardEvent>,
     labels: Vec<HeardLabel>,
-    runs: Vec<Run>,
+    runs: Vec<ValueRun>,
 }
 
 /// Events that share less than this many seconds with a clip are not in it; that of `pyannote.core`.
@@ -345,7 +345,7 @@ impl FramesScratch {
                 (first.recording, &first.label) == (event.recording, &event.label)
             });
             let Some(last) = last else {
-                let run = Run { column: 0, start: event.first, end: event.end };
+                let run = ValueRun { column: 0, start: event.first, end: event.end };
                 let runs_now = runs.len()..runs.len() + 1;
                 fallible_alloc::push(runs, run)?;
                 let n_frames = event.end - event.first;
@@ -360,7 +360,7 @@ impl FramesScratch {
             match run {
                 Some(run) => run.end = run.end.max(event.end),
                 None => {
-                    fallible_alloc::push(runs, Run { column: 0, start: event.first, end: event.end })?;
+                    fallible_alloc::push(runs, ValueRun { column: 0, start: event.first, end: event.end })?;
                     last.runs.end = runs.len();
                 }
             }
@@ -395,7 +395,7 @@ impl FramesScratch {
                 (_, Key::Name(_)) => continue,
             };
             for run in &runs[label.runs.clone()] {
-                let run = Run { column, ..*run };
+                let run = ValueRun { column, ..*run };
                 if shift == 0 {
                     found.push(run);
                 } else {
@@ -408,7 +408,7 @@ impl FramesScratch {
 }
 
 /// A run of frames of which those of a range were moved by fewer than all of them, to later ones.
-fn rolled_run(run: Run, moved: &Range<usize>, shift: u32) -> impl Iterator<Item = Run> {
+fn rolled_run(run: ValueRun, moved: &Range<usize>, shift: u32) -> impl Iterator<Item = ValueRun> {
     let (first, end) = (moved.start as u32, moved.end as u32);
     let border = end - shift;
     let part = |from: u32, to: u32| (run.start.max(from), run.end.min(to));
@@ -421,7 +421,7 @@ fn rolled_run(run: Run, moved: &Range<usize>, shift: u32) -> impl Iterator<Item 
         of(part(border, end), i64::from(first) - i64::from(border)),
         of(part(end, u32::MAX), 0),
     ];
-    parts.into_iter().flatten().map(move |(start, end)| Run { start, end, ..run })
+    parts.into_iter().flatten().map(move |(start, end)| ValueRun { start, end, ..run })
 }
 
 /// Calls `each` with the labels and times of a row's lists.

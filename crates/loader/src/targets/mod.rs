@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
-    fields::{Dim, Field, Run, Sparse, Value},
+    fields::{Dim, Field, Sparse, Value, ValueRun},
     seed::mix,
     source::{
         ClassNames, ColumnType, ExtraColumn, Item, Nesting,
@@ -189,7 +189,7 @@ impl Target {
             (TargetForm::Frames(_), _) => {
                 let columns =
                     self.field.dims.last().map_or(0, |dim| if let Dim::Fixed(n) = dim { *n } else { 0 });
-                (places / 2 + 1).saturating_mul(columns).saturating_mul(size_of::<Run>() as u64)
+                (places / 2 + 1).saturating_mul(columns).saturating_mul(size_of::<ValueRun>() as u64)
             }
             (TargetForm::Sequence(_), _) => items(places),
             // Texts, and two lists of times.

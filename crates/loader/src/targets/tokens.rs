@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use forebay_text::{Characters, Segment, TranscriptFormat};
+use forebay_text::{Characters, TranscriptFormat, TranscriptSegment};
 
 use super::ClipSeconds;
 use crate::{
@@ -26,7 +26,6 @@ pub enum TextEncoder {
     Characters(Box<Characters>),
 }
 
-/// How text becomes ids.
 #[derive(Clone)]
 pub struct TokensRule {
     pub encoder: Arc<TextEncoder>,
@@ -171,7 +170,7 @@ impl TokensRule {
                     let end = end.map(|end| if is_near(end, clip_end) { end.min(clip_end) } else { end });
                     let played = |seconds: f64| (seconds - clip_start) / clip.speed;
                     let end = end.filter(|&end| end <= clip_end).map(played);
-                    segments.push(Segment { start: played(start), end, text });
+                    segments.push(TranscriptSegment { start: played(start), end, text });
                 }
                 format.encode_segments(&segments, seed, &mut ids)?;
             }

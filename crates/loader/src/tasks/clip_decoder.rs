@@ -13,7 +13,7 @@ use crate::{
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
     source::{OpenRecording, Record, WindowRun, info_of_row},
-    transform::{Channels, Crop, sums::squares, target_len},
+    transform::{Crop, KeptChannels, sums::squares, target_len},
 };
 
 /// Cuts clips out of recordings, for one worker.
@@ -293,7 +293,7 @@ impl ClipDecoder {
 
 /// Whether the features are of the mean of the channels.
 fn takes_mean(planner: &ClipPlanner) -> bool {
-    planner.plan().features.channels() == Channels::Mean
+    planner.plan().features.channels() == KeptChannels::Mean
 }
 
 /// The smallest range that has both.

@@ -25,8 +25,8 @@ use crate::{
     source::{Positions, RowInfo},
     targets::{ClipSeconds, TimeAxis, TimeGrid},
     transform::{
-        Augment, Channels, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers,
-        augment::Reading, crop, crop_at, starts, target_len,
+        Augment, Crop, CropMode, Features, KeptChannels, MAX_HZ, Quality, Resampler, Resamplers,
+        augment::PartnerReading, crop, crop_at, starts, target_len,
     },
 };
 
@@ -145,7 +145,6 @@ impl AudioPlan {
         self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
     }
 
-    /// The waveforms of a row.
     pub fn n_waveforms(&self) -> usize {
         self.waveforms.as_ref().map_or(1, WaveformPlan::n)
     }
@@ -396,7 +395,7 @@ impl ClipPlanner {
     }
 
     /// Those of the recordings that a step of augmentation reads.
-    pub fn of_others(&self, reading: Reading) -> Self {
+    pub fn of_others(&self, reading: PartnerReading) -> Self {
         let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
         let crop = ClipRule::Clip(mode.into());
         let plan =
@@ -406,7 +405,7 @@ impl ClipPlanner {
 
     /// The same of the first channel.
     pub fn of_one_channel(mut self) -> Self {
-        self.plan.features = self.plan.features.with_channels(Channels::One(0));
+        self.plan.features = self.plan.features.with_channels(KeptChannels::One(0));
         self
     }
 

@@ -26,7 +26,7 @@ use crate::{
         BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, RowStore, Source, Task,
         TaskLabels,
     },
-    dataset::{Dataset, Length},
+    dataset::{Dataset, LeafLength},
     engine::{State, during},
     error::Place,
     fields::{ColumnPool, Columns, Row},
@@ -81,7 +81,7 @@ pub struct DatasetSource {
     dataset: Mutex<Dataset>,
     leaves: Dataset,
     /// The lengths of the leaves when they were last asked.
-    lengths: Mutex<Arc<[Length]>>,
+    lengths: Mutex<Arc<[LeafLength]>>,
     share: RowShare,
 }
 
@@ -108,7 +108,7 @@ impl DatasetSource {
         Ok(())
     }
 
-    fn lengths(&self) -> Arc<[Length]> {
+    fn lengths(&self) -> Arc<[LeafLength]> {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -151,7 +151,7 @@ impl DatasetSource {
     ///
     /// # Errors
     /// As [`Dataset::length_of`].
-    pub fn length(&self, epoch: u64) -> Result<Length> {
+    pub fn length(&self, epoch: u64) -> Result<LeafLength> {
         let lengths = self.lengths();
         self.dataset().length_of(epoch, &lengths)
     }

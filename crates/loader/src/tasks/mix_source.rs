@@ -16,7 +16,7 @@ use crate::{
     sampling::SameClass,
     seed::below,
     source::{Positions, RecordingSource},
-    transform::augment::Reading,
+    transform::augment::PartnerReading,
 };
 
 /// The most partners that are listed as bad.
@@ -83,7 +83,7 @@ impl MixSource {
     }
 
     /// The partner of position `own` by these random bits; `None` if it is not to be read.
-    pub(super) fn choose(&self, reading: Reading, own: u64, bits: u64) -> Option<u64> {
+    pub(super) fn choose(&self, reading: PartnerReading, own: u64, bits: u64) -> Option<u64> {
         let n_rows = *self.starts.last()?;
         let at = if reading.is_own {
             // Of the same source of a mixture.
@@ -113,7 +113,7 @@ impl MixSource {
     }
 
     /// Lists and logs a partner that is bad.
-    pub(super) fn report(&self, reading: Reading, at: u64, error: Error) {
+    pub(super) fn report(&self, reading: PartnerReading, at: u64, error: Error) {
         let error = self.pool.located(error, at);
         let is_new = {
             let mut listed = self.listed();
@@ -130,7 +130,7 @@ impl MixSource {
     }
 
     /// The error of a partner that the system does not read, for the record that it was to be mixed into.
-    pub(super) fn unread(&self, reading: Reading, at: u64, error: &Error) -> Error {
+    pub(super) fn unread(&self, reading: PartnerReading, at: u64, error: &Error) -> Error {
         let what = if reading.is_response { "an impulse response" } else { "a recording to mix in" };
         let Place { shard, row, .. } = self.pool.place(at);
         let place = shard.zip(row).map(|(shard, row)| format!(", row {row} of {}", shard.display()));

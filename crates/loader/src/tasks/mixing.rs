@@ -21,7 +21,9 @@ use crate::{
     source::Record,
     targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
     tasks::pool::ReadPartner,
-    transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
+    transform::augment::{
+        Amount, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading, StepKind,
+    },
 };
 
 /// Draws of a partner before the clip stays without.
@@ -65,7 +67,7 @@ struct Maker {
     reader: Box<dyn ReadPartner>,
     decoder: ClipDecoder,
     planner: ClipPlanner,
-    reading: Reading,
+    reading: PartnerReading,
     /// The places of a response with one channel, which serves all of the clip's.
     mono: Option<ClipPlanner>,
     /// The partner or response, of the shape of a clip.
@@ -102,11 +104,17 @@ impl Mixer {
     ///
     /// # Errors
     /// If a recording cannot be read by the system, or an allocation failed.
-    pub fn apply(&mut self, kind: &Kind, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+    pub fn apply(
+        &mut self,
+        kind: &StepKind,
+        own: u64,
+        draws: &mut Draws,
+        clips: &mut Clips<'_>,
+    ) -> Result<()> {
         match kind {
-            Kind::Mix(mixing) => self.mix(mixing, own, draws, clips),
-            Kind::Reverb => self.reverberate(own, draws, clips),
-            Kind::Roll { .. } if self.follows_time => {
+            StepKind::Mix(mixing) => self.mix(mixing, own, draws, clips),
+            StepKind::Reverb => self.reverberate(own, draws, clips),
+            StepKind::Roll { .. } if self.follows_time => {
                 let rolled = kind.rolled(draws, clips.valid.len()).unwrap_or_default();
                 roll_pieces(&mut self.pieces, &clips.valid, rolled, clips.sample_rate.into())
             }
@@ -158,7 +166,7 @@ impl Mixer {
 pub fn planned_value(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> PlannedValue {
     let augment = &plan.augment;
     let bits = if let ClipRule::Clip(crop) = plan.crop { crop.seed(seed, 0, 0) } else { seed };
-    let partner = |reading: Reading, draws: &mut Draws| {
+    let partner = |reading: PartnerReading, draws: &mut Draws| {
         let mix_sources = plan.mix_sources.get(draws.reading())?;
         (0..ATTEMPTS).find_map(|_| candidate(mix_sources, reading, own, draws).0)
     };
@@ -171,7 +179,7 @@ pub fn planned_value(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome
         }
         (Outcome::MixSnr | Outcome::MixWeight, None) => PlannedValue::Number(f64::NAN),
         (Outcome::MixIndex | Outcome::MixSnr | Outcome::MixWeight, Some((kind, mut draws))) => {
-            let Kind::Mix(mixing) = kind else { return PlannedValue::Row(None) };
+            let StepKind::Mix(mixing) = kind else { return PlannedValue::Row(None) };
             let _number = draws.bits();
             let amount = mixing.level.draw(&mut draws);
             let row = kind.reading().and_then(|reading| partner(reading, &mut draws));
@@ -204,7 +212,7 @@ pub enum PlannedValue {
 /// The position of a partner by the next draws, if it is to be read; and the draws of its clip and its phase.
 fn candidate(
     mix_sources: &MixSource,
-    reading: Reading,
+    reading: PartnerReading,
     own: u64,
     draws: &mut Draws,
 ) -> (Option<u64>, [u64; 2]) {

@@ -83,7 +83,6 @@ pub(super) enum OutputField {
     Length,
     /// The number of the mixture's source.
     Source,
-    /// The row number.
     Index,
     /// The number of the window in its recording.
     Window,
@@ -106,7 +105,6 @@ pub(super) enum OutputField {
     Mask,
     /// Ones for the waveforms whose recordings the row has.
     AudioMask,
-    /// The number of the bucket.
     Bucket(Arc<Buckets>),
     /// The number of the shard; has the first row of each shard, then the number of all rows.
     Shard(Arc<[u64]>),

@@ -45,7 +45,6 @@ impl<S: RecordingSource> RecordingPool for PoolOf<S> {
     }
 }
 
-/// The rows of a source.
 pub(super) fn pool_of<S: RecordingSource>(source: Arc<S>) -> Arc<dyn RecordingPool> {
     Arc::new(PoolOf(source))
 }

@@ -6,7 +6,6 @@ use std::{fmt, sync::Arc};
 use super::pool::{RecordingPool, pool_of};
 use crate::source::RecordingSource;
 
-/// A field of waveforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedField {
     pub name: String,

@@ -19,13 +19,12 @@ use crate::{Error, ErrorKind, Result, fallible_alloc, source::Record};
 /// Reads the waveforms of rows, for one worker.
 #[derive(Debug)]
 pub struct WaveformReader {
-    others: Vec<Other>,
+    others: Vec<OtherWaveform>,
     /// As in [`WaveformPlan`].
     recordings: Vec<usize>,
     columns: Vec<String>,
     /// The clip of each of the others.
     read: Vec<Vec<f32>>,
-    /// Whether zeros stand for nulls.
     fills_missing: bool,
     /// Of each recording, whether the row has it.
     is_present: Vec<bool>,
@@ -33,13 +32,13 @@ pub struct WaveformReader {
     joined: Vec<f32>,
 }
 
-struct Other {
+struct OtherWaveform {
     reader: Box<dyn ReadPartner>,
     decoder: ClipDecoder,
     planner: ClipPlanner,
 }
 
-impl fmt::Debug for Other {
+impl fmt::Debug for OtherWaveform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Other").field("planner", &self.planner).finish_non_exhaustive()
     }
@@ -50,7 +49,7 @@ impl WaveformReader {
     pub fn new(planner: &ClipPlanner) -> Option<Self> {
         let WaveformPlan { recordings, columns, others, fills_missing, .. } =
             planner.plan().waveforms.as_ref()?;
-        let other = |OtherRecordings(pool): &OtherRecordings| Other {
+        let other = |OtherRecordings(pool): &OtherRecordings| OtherWaveform {
             reader: pool.reader(),
             decoder: ClipDecoder::default(),
             planner: planner.clone(),
@@ -104,7 +103,7 @@ impl WaveformReader {
     }
 }
 
-impl Other {
+impl OtherWaveform {
     /// Reads the clip of a row at that place.
     fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<()> {
         let begin = ClipStart::Same(place);

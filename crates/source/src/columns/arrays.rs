@@ -29,9 +29,7 @@ pub(crate) struct Other {
     pub path: Vec<usize>,
     /// The arrays of the structs around it.
     pub structs: Vec<usize>,
-    /// The array of its lists.
     pub list: Option<usize>,
-    /// The array of its items.
     pub items: usize,
     /// The lists or structs in its lists.
     pub pair: Option<Pair>,

@@ -71,7 +71,6 @@ pub struct IdFields {
 }
 
 impl IdFields {
-    /// Whether rows have ids alone.
     pub fn is_empty(&self) -> bool {
         self.labels.is_none() && self.weights.is_none()
     }

@@ -17,12 +17,12 @@ pub(super) enum Json<'a> {
     Number(Number),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    Object(Object<'a>),
+    Object(JsonObject<'a>),
 }
 
 /// The values of an object with their names, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Object<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
+pub(super) struct JsonObject<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
 
 impl<'a> Json<'a> {
     pub(super) fn as_text(&self) -> Option<&str> {
@@ -33,12 +33,12 @@ impl<'a> Json<'a> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    pub(super) fn as_object(&self) -> Option<&Object<'a>> {
+    pub(super) fn as_object(&self) -> Option<&JsonObject<'a>> {
         if let Self::Object(object) = self { Some(object) } else { None }
     }
 }
 
-impl<'a> Object<'a> {
+impl<'a> JsonObject<'a> {
     pub(super) fn get(&self, name: &str) -> Option<&Json<'a>> {
         self.0.iter().rev().find_map(|(known, value)| (known == name).then_some(value))
     }
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for JsonVisitor {
             let Json::Text(name) = name else { return Err(A::Error::custom("a name is no text")) };
             found.push((name, values.next_value()?));
         }
-        Ok(Json::Object(Object(found)))
+        Ok(Json::Object(JsonObject(found)))
     }
 }
 

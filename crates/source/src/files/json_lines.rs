@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 
 use super::{
     column::of_json,
-    json::{Json, Object},
+    json::{Json, JsonObject},
     manifest::{Manifest, Roles, TableRequest, counts_too, listed},
     rows::{TableBuilder, at, builders, check_stop, in_line, no_number},
     schema_inference::SchemaInference,
@@ -41,7 +41,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] for a line that is no JSON object.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Object<'_>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, JsonObject<'_>)>> {
         let line = loop {
             self.number += 1;
             let Some(line) = self.input.line(self.number)? else { return Ok(None) };
@@ -194,7 +194,7 @@ impl TableBuilder {
 }
 
 /// The error of a cut of Lhotse that has several tracks; None for any other row.
-fn mixed_cut(object: &Object<'_>, line: u64) -> Option<Error> {
+fn mixed_cut(object: &JsonObject<'_>, line: u64) -> Option<Error> {
     object.get("tracks").and_then(Json::as_list)?;
     let message = format!(
         "{}: the cut has tracks (a MixedCut), which are not mixed here; give the cuts as they were before, and \
@@ -205,7 +205,7 @@ fn mixed_cut(object: &Object<'_>, line: u64) -> Option<Error> {
 }
 
 /// What is wrong with a cut that takes some of its recording's channels; None for all of them.
-fn other_channels(recording: &Object<'_>, cut: &Object<'_>) -> Option<String> {
+fn other_channels(recording: &JsonObject<'_>, cut: &JsonObject<'_>) -> Option<String> {
     let numbers = |json: &Json<'_>| match json {
         Json::Number(number) => number.as_u64().map(|one| vec![one]),
         Json::List(all) => {
@@ -233,11 +233,11 @@ fn other_channels(recording: &Object<'_>, cut: &Object<'_>) -> Option<String> {
 
 /// The file of a cut's recording; of one in an archive beside it, the name of the cut.
 fn file_of<'a>(
-    recording: &'a Object<'_>,
-    cut: &'a Object<'_>,
+    recording: &'a JsonObject<'_>,
+    cut: &'a JsonObject<'_>,
     place: impl Fn() -> String,
 ) -> Result<&'a [u8]> {
-    let text = |found: &'a Object<'_>, name: &str| {
+    let text = |found: &'a JsonObject<'_>, name: &str| {
         found.get(name).and_then(Json::as_text).filter(|text| !text.is_empty())
     };
     // Its `sampling_rate` and `duration` are those after the change, and the file is as before.

@@ -319,7 +319,6 @@ impl TableBuilder {
         Ok(version)
     }
 
-    /// Adds the rows of `segments`.
     fn segment_rows(&mut self, rows: &mut KaldiRows<'_>, mut lines: NamedLines) -> Result<()> {
         self.segments = Some(Segments { unit: Unit::Seconds, starts: Vec::new(), ends: Vec::new() });
         let (mut utterances, mut recordings) = (NameIndex::default(), Vec::new());
@@ -487,7 +486,6 @@ fn speaker(text: &str) -> std::result::Result<(), String> {
     }
 }
 
-/// The seconds of an utterance.
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let found = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
     found.ok_or_else(|| format!("column \"duration\" is {}, must be 0 or more seconds", shown(text)))

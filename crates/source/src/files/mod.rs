@@ -39,7 +39,7 @@ pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
 pub(crate) use table::check_named;
 
-use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::Table};
+use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
@@ -75,7 +75,7 @@ pub struct FilesSource {
     path_policy: PathPolicy,
     opened: reader::SharedFiles,
     shards: Vec<Shard>,
-    tables: Vec<Table>,
+    tables: Vec<RecordingTable>,
     contents: Contents,
     n_rows: u64,
     fingerprint: u64,
@@ -87,8 +87,8 @@ impl FilesSource {
     /// checked between rows.
     ///
     /// # Errors
-    /// As [`Table::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no class;
-    /// [`ErrorKind::Config`] for options that are for shards.
+    /// As [`RecordingTable::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no
+    /// class; [`ErrorKind::Config`] for options that are for shards.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         plans: &[TablePlan],
@@ -106,10 +106,10 @@ impl FilesSource {
             others: &options.columns,
         };
         let mut tables = parallel::each("forebay-index", plans, options.threads, |plan| {
-            Table::open(plan, &storage, &asked)
+            RecordingTable::open(plan, &storage, &asked)
         })?;
         // With the names of classes, before they become numbers.
-        let hash_of = |of: &dyn Fn(&Table) -> u64| {
+        let hash_of = |of: &dyn Fn(&RecordingTable) -> u64| {
             tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ of(table)))
         };
         let counted = options.fingerprinted.as_ref().unwrap_or(&options.columns);
@@ -118,7 +118,7 @@ impl FilesSource {
         let fingerprint = hash_of(&|table| table.hash(&counted));
         let is_former = counted.iter().copied().eq(0..options.columns.len())
             && !tables.iter().any(|table| table.is_trusted);
-        let former_fingerprint = if is_former { fingerprint } else { hash_of(&Table::former_hash) };
+        let former_fingerprint = if is_former { fingerprint } else { hash_of(&RecordingTable::former_hash) };
         let mut described = Vec::new();
         let mut from = 0;
         for &end in ends {
@@ -136,7 +136,7 @@ impl FilesSource {
         let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
         let mut contents = Contents::new(found, &options.columns, options.paths)?;
         contents.schema = schema_of(&mut tables, &described, options.columns.iter().zip(&contents.columns));
-        let held: usize = tables.iter().map(Table::bytes_held).sum();
+        let held: usize = tables.iter().map(RecordingTable::bytes_held).sum();
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
         Ok(Self {
             storage,
@@ -175,11 +175,11 @@ impl FilesSource {
 
     /// Whether any of the files is named by URL.
     pub(crate) fn is_by_url(&self) -> bool {
-        self.tables.iter().any(Table::is_by_url)
+        self.tables.iter().any(RecordingTable::is_by_url)
     }
 
     pub fn bytes_held(&self) -> usize {
-        self.tables.iter().map(Table::bytes_held).sum()
+        self.tables.iter().map(RecordingTable::bytes_held).sum()
     }
 
     pub fn reader(self: &Arc<Self>) -> FilesReader {
@@ -254,7 +254,7 @@ impl FilesSource {
     }
 
     /// The table that holds `row`, its number, and the row's number there.
-    fn table(&self, row: u64) -> (usize, &Table, u64) {
+    fn table(&self, row: u64) -> (usize, &RecordingTable, u64) {
         let (shard, row) = locate(&self.shards, row);
         (shard, &self.tables[shard], row)
     }
@@ -268,7 +268,7 @@ impl FilesSource {
         self.value(table, row, number)
     }
 
-    fn value(&self, table: &Table, row: u64, number: usize) -> Result<Value> {
+    fn value(&self, table: &RecordingTable, row: u64, number: usize) -> Result<Value> {
         let value = table.others[number].value(row as usize)?;
         Ok(match (value, self.contents.columns[number].item) {
             // Of a column that has other numbers in another table.
@@ -281,7 +281,7 @@ impl FilesSource {
     ///
     /// # Errors
     /// As [`TableColumn::value`].
-    fn values(&self, table: &Table, row: u64) -> Result<crate::fields::Row> {
+    fn values(&self, table: &RecordingTable, row: u64) -> Result<crate::fields::Row> {
         let value = |extra: &ExtraColumn| match *extra {
             ExtraColumn::Label => Ok(Value::Int(table.label_of(row)?.unwrap_or(NO_LABEL))),
             ExtraColumn::Path => ExtraColumn::path(Ok(name_of(table, row))),
@@ -293,7 +293,7 @@ impl FilesSource {
 
 /// All columns of the first table, those that are read with the types that all rows have.
 fn schema_of<'a>(
-    tables: &mut [Table],
+    tables: &mut [RecordingTable],
     described: &[Described],
     read: impl Iterator<Item = (&'a String, &'a ColumnType)>,
 ) -> Arc<[SchemaColumn]> {
@@ -315,7 +315,7 @@ fn schema_of<'a>(
 }
 
 /// The path of a row as the table has it.
-fn name_of(table: &Table, row: u64) -> Option<String> {
+fn name_of(table: &RecordingTable, row: u64) -> Option<String> {
     table.name(row).map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
@@ -323,9 +323,10 @@ fn name_of(table: &Table, row: u64) -> Option<String> {
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] for a label that is no class, or text in one table and a number in another.
-fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
-    let wrong =
-        |table: &Table, message: String| Err(Error::new(ErrorKind::Schema, message).in_shard(&table.path));
+fn label_classes(tables: &mut [RecordingTable]) -> Result<Vec<Described>> {
+    let wrong = |table: &RecordingTable, message: String| {
+        Err(Error::new(ErrorKind::Schema, message).in_shard(&table.path))
+    };
     let (mut names, mut n_text, mut n_whole) = (NameIndex::default(), 0, 0);
     for table in &*tables {
         let Some(label) = &table.label else { continue };
@@ -389,7 +390,7 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
         numbers.resize(label.len(), NO_LABEL);
         *label = TableColumn::of_ints(numbers);
     }
-    let described = |table: &Table| Described {
+    let described = |table: &RecordingTable| Described {
         label_names: table.label.is_some().then(|| class_names.clone()),
         ..Described::default()
     };

@@ -16,7 +16,6 @@ use crate::{
 };
 
 impl TableBuilder {
-    /// Reads a table of Parquet.
     pub(super) fn parquet(
         &mut self,
         storage: &Arc<dyn Storage>,

@@ -10,7 +10,7 @@ use super::{
     manifest::{Manifest, RowSource, TableRequest},
     names::TextList,
     rows::TableBuilder,
-    table::{Table, check_named},
+    table::{RecordingTable, check_named},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -38,7 +38,7 @@ pub(crate) enum TablePlan {
     List(Vec<PathBuf>),
 }
 
-impl Table {
+impl RecordingTable {
     /// Reads a table.
     ///
     /// # Errors

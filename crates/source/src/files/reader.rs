@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::indexes::IndexLocation;
 use super::{
-    FilesSource, Table, kaldi,
+    FilesSource, RecordingTable, kaldi,
     lru::Lru,
     name_of,
     recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
@@ -201,7 +201,7 @@ fn find<'a>(
     source: &'a FilesSource,
     permits: &'a MemoryPermits,
     number: usize,
-    table: &Table,
+    table: &RecordingTable,
     row: u64,
 ) -> Result<RecordingFile<'a>> {
     let Some(name) = table.name(row) else {
@@ -299,7 +299,7 @@ pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
 }
 
 /// Opens the file of a row: the one with that name, or of a name without an ending the recording.
-fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+fn open(source: &FilesSource, table: &RecordingTable, name: &Path) -> Result<StoredFile> {
     let error = match open_one(source, table, name) {
         Err(error) if path_policy::is_of_path(&error) => error,
         opened => return opened,
@@ -319,7 +319,7 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
 }
 
 /// Opens an archive that rows name.
-fn open_archive_of_row(source: &FilesSource, table: &Table, archive: u32) -> Result<StoredFile> {
+fn open_archive_of_row(source: &FilesSource, table: &RecordingTable, archive: u32) -> Result<StoredFile> {
     let name = &table.archives[archive as usize];
     match open_one(source, table, name) {
         Err(error) if path_policy::is_of_path(&error) => Err(unopened(table, name, error)),
@@ -328,7 +328,7 @@ fn open_archive_of_row(source: &FilesSource, table: &Table, archive: u32) -> Res
 }
 
 /// The error of a file that cannot be opened by its name.
-fn unopened(table: &Table, name: &Path, error: Error) -> Error {
+fn unopened(table: &RecordingTable, name: &Path, error: Error) -> Error {
     let root = table.root.display().to_string();
     let below = if name.is_absolute() || root.is_empty() { String::new() } else { format!(" below {root}") };
     let is_of_windows = name.as_os_str().as_encoded_bytes().contains(&b'\\');
@@ -337,7 +337,7 @@ fn unopened(table: &Table, name: &Path, error: Error) -> Error {
     Error { message, kind: ErrorKind::Unreadable, ..error }
 }
 
-fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+fn open_one(source: &FilesSource, table: &RecordingTable, name: &Path) -> Result<StoredFile> {
     let path = match table.is_trusted {
         true => urls::join(&table.root, name).into(),
         false => {
@@ -387,7 +387,7 @@ fn path_of(name: &[u8]) -> Cow<'_, Path> {
 }
 
 /// The error with the line of its row.
-fn in_row(mut error: Error, table: &Table, row: u64) -> Error {
+fn in_row(mut error: Error, table: &RecordingTable, row: u64) -> Error {
     if let Some(line) = table.line(row).filter(|_| error.kind.is_record()) {
         error.message = format!("line {line}: {}", error.message);
     }

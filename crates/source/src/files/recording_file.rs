@@ -33,7 +33,6 @@ pub struct ReadCounts {
     pub opened: u64,
     /// Files that are open now.
     pub open: u64,
-    /// Reads of ranges of files.
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes: u64,

@@ -9,7 +9,7 @@ use super::{
     column::{ColumnBuilder, TableColumn},
     manifest::{GivenRows, Manifest, Roles, TableRequest, Unit},
     names::NameIndex,
-    table::{ArchivePlace, LineNumbers, NO_FILE, Segments, Table, check_local},
+    table::{ArchivePlace, LineNumbers, NO_FILE, RecordingTable, Segments, check_local},
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
@@ -128,13 +128,13 @@ impl TableBuilder {
         Ok(())
     }
 
-    pub(super) fn finish(mut self, path: Arc<Path>, root: Arc<Path>) -> Table {
+    pub(super) fn finish(mut self, path: Arc<Path>, root: Arc<Path>) -> RecordingTable {
         self.files.shrink_to_fit();
         if let Some(segments) = &mut self.segments {
             segments.starts.shrink_to_fit();
             segments.ends.shrink_to_fit();
         }
-        Table {
+        RecordingTable {
             path,
             root,
             is_trusted: false,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::{
     column::{Cell, ColumnBuilder, of_json},
-    json::{Json, Object},
+    json::{Json, JsonObject},
 };
 use crate::columns::SchemaColumn;
 
@@ -92,11 +92,11 @@ impl SchemaInference {
     }
 
     /// The values of an object, those of objects in it with points in their names.
-    pub(super) fn object(&mut self, object: &Object<'_>) {
+    pub(super) fn object(&mut self, object: &JsonObject<'_>) {
         self.within("", object, 0);
     }
 
-    fn within(&mut self, outer: &str, object: &Object<'_>, depth: usize) {
+    fn within(&mut self, outer: &str, object: &JsonObject<'_>, depth: usize) {
         for (name, value) in object.iter() {
             let name = format!("{outer}{name}");
             match value {

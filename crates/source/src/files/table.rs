@@ -1,4 +1,4 @@
-//! [`Table`]: the rows of one table, folder or list in memory.
+//! [`RecordingTable`]: the rows of one table, folder or list in memory.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result, Segment, columns::SchemaColumn, fields::Va
 pub(super) const NO_FILE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct RecordingTable {
     /// The table's file, the folder, or a name for rows in memory.
     pub path: Arc<Path>,
     /// The folder of relative paths.
@@ -73,7 +73,7 @@ impl LineNumbers {
     }
 }
 
-impl Table {
+impl RecordingTable {
     /// The path of a row as the table has it; None if the row has none.
     pub(super) fn name(&self, row: u64) -> Option<&[u8]> {
         let file = self.files[row as usize];

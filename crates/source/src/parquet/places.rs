@@ -16,7 +16,6 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 /// The requested columns of all row groups of a file.
 #[derive(Debug)]
 pub(super) struct ChunkPlaces {
-    /// Rows of each row group.
     rows: Vec<u64>,
     width: usize,
     /// The columns of each row group, one after the other; None if it lacks the column.

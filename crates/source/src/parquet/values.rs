@@ -47,7 +47,6 @@ pub(super) struct GroupValues {
 struct NumberColumn {
     lists: ArrayRef,
     items: ArrayRef,
-    /// The values of the items.
     bytes: Bytes,
     id_type: IdType,
 }

@@ -6,12 +6,12 @@
 
 /// A set of integers in `0..=max`.
 #[derive(Debug)]
-pub struct Bits {
+pub struct LengthSet {
     /// From the members upwards; the last level is one word.
     levels: Vec<Vec<u64>>,
 }
 
-impl Bits {
+impl LengthSet {
     /// The empty set over `0..=max`.
     pub fn new(max: usize) -> Self {
         let mut levels = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
             max in prop_oneof![0_usize..200, 4000_usize..4200, 262_000_usize..263_000],
             steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..200),
         ) {
-            let mut bits = Bits::new(max);
+            let mut bits = LengthSet::new(max);
             let mut set = BTreeSet::new();
             for (at, add) in steps {
                 let at = at.index(max + 1);

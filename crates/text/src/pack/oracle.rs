@@ -1,6 +1,6 @@
 //! The same rules as linear scans over a list, as in the reference: slow and simple.
 
-use super::{CropRule, Document, LongRule, Piece};
+use super::{CropRule, Document, LongRule, PackedPiece};
 
 pub struct Oracle {
     pub capacity: usize,
@@ -34,10 +34,10 @@ impl Oracle {
         self.documents.push(document);
     }
 
-    pub fn place(&mut self, room: usize) -> Option<(Piece, Vec<u32>, Vec<f32>)> {
+    pub fn place(&mut self, room: usize) -> Option<(PackedPiece, Vec<u32>, Vec<f32>)> {
         let at = self.choose(room)?;
         let Document { mut ids, mut weights, row, start } = self.documents.remove(at);
-        let piece = Piece { row, start, len: ids.len().min(room) };
+        let piece = PackedPiece { row, start, len: ids.len().min(room) };
         let mut rest = ids.split_off(piece.len);
         let mut rest_weights = weights.split_off(piece.len);
         match self.crop {

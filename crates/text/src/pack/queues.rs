@@ -1,7 +1,7 @@
 //! A queue of slots for each length, first in first out, and the set of lengths whose queues are not empty.
 
 use super::NONE;
-use super::bits::Bits;
+use super::bits::LengthSet;
 
 /// Slots by length, in order of arrival within a length.
 #[derive(Debug)]
@@ -10,14 +10,14 @@ pub struct Queues {
     ends: Vec<(u32, u32)>,
     /// For each slot, the one after it in its queue.
     next: Vec<u32>,
-    filled: Bits,
+    filled: LengthSet,
 }
 
 impl Queues {
     /// Empty queues for lengths up to `longest`.
     pub fn new(longest: usize) -> Self {
         // bounded: a pair for each length of a row, which `TokenConfig` bounds.
-        Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: Bits::new(longest) }
+        Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: LengthSet::new(longest) }
     }
 
     /// Memory in bytes, without the bits.

@@ -33,7 +33,7 @@ fn rest(row: usize, len: usize, start: u32) -> Document {
 }
 
 /// One row, as tokens and pieces; `None` if the packer is empty before the row is full.
-fn fill(packer: &mut Packer) -> Option<(Vec<u32>, Vec<Piece>)> {
+fn fill(packer: &mut Packer) -> Option<(Vec<u32>, Vec<PackedPiece>)> {
     let (mut tokens, mut pieces) = (Vec::new(), Vec::new());
     while tokens.len() < packer.capacity {
         pieces.push(packer.place(packer.capacity - tokens.len(), |ids| tokens.extend_from_slice(ids))?);
@@ -41,8 +41,8 @@ fn fill(packer: &mut Packer) -> Option<(Vec<u32>, Vec<Piece>)> {
     Some((tokens, pieces))
 }
 
-fn piece(row: u64, start: u32, len: usize) -> Piece {
-    Piece { row, start, len }
+fn piece(row: u64, start: u32, len: usize) -> PackedPiece {
+    PackedPiece { row, start, len }
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn whole_documents_and_long_ones() {
         let (mut rows, mut room) = (Vec::new(), 8);
         loop {
             match packer.place(room, |_| {}) {
-                Some(Piece { row, start, len }) => {
+                Some(PackedPiece { row, start, len }) => {
                     rows.push((room, row, start, len));
                     room = if len == room { 8 } else { room - len };
                 }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     fingerprint::Fingerprint,
     marked::{Marks, SpecialTexts},
-    pairs::{Dropout, MergeTable, Parts},
+    pairs::{MergeDropout, MergeTable, Parts},
     scan::Scanner,
     split::Splitter,
     table::{TokenTable, word},
@@ -174,7 +174,7 @@ impl ByteLevel {
         &self,
         scratch: &mut ByteLevelScratch,
         text: &str,
-        mut dropout: Dropout,
+        mut dropout: MergeDropout,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         self.split(text, |start, end| {

@@ -501,7 +501,7 @@ impl TokenizerInner {
             return self.encode(scratch, text, ids);
         }
         self.accept(dropout)?;
-        let dropout = pairs::Dropout::new(dropout.0, seed);
+        let dropout = pairs::MergeDropout::new(dropout.0, seed);
         all_or_none(text, ids, |ids| match &self.backend {
             Backend::ByteLevel(it) => it.encode_with_dropout(&mut scratch.byte_level, text, dropout, ids),
             Backend::General(it) => it.encode(text, ids),

@@ -25,9 +25,9 @@
 //! # Dropout
 //!
 //! With BPE dropout each pair that could be merged is left out with probability `p`. Whether it is left out
-//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`Dropout`]), so it does
-//! not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when a
-//! neighbour makes it another pair. There are no windows, since no cut has a proof.
+//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`MergeDropout`]), so it
+//! does not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when
+//! a neighbour makes it another pair. There are no windows, since no cut has a proof.
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
 //! algorithm 1. Dropout: Provilkov, Emelianenko, Voita, "BPE-Dropout" (2020), algorithm 1, with one draw for
@@ -60,7 +60,6 @@ pub trait Alphabet {
     /// A byte or a symbol.
     type Unit: Copy;
 
-    /// The id of a unit.
     fn id(&self, unit: Self::Unit) -> u32;
 }
 
@@ -96,7 +95,7 @@ pub struct MergeTable<A> {
 
 /// Which pairs of a piece may be merged.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dropout {
+pub struct MergeDropout {
     /// A pair is left out if its hash is below this share of 2^64; 2^64 itself leaves out all.
     below: u128,
     seed: u64,
@@ -104,7 +103,7 @@ pub struct Dropout {
     pub at: u64,
 }
 
-impl Dropout {
+impl MergeDropout {
     /// `p` is a probability, 0 to 1.
     pub fn new(p: f64, seed: u64) -> Self {
         Self { below: (p.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u128, seed, at: 0 }
@@ -191,7 +190,7 @@ impl<A: Alphabet> MergeTable<A> {
     pub fn encode_with_dropout(
         &self,
         piece: &[A::Unit],
-        dropout: &Dropout,
+        dropout: &MergeDropout,
         parts: &mut Parts,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
@@ -480,7 +479,7 @@ mod tests {
 
     /// All pairs are drawn at once and merged lowest rank first, leftmost first: the parts as offsets and
     /// ids.
-    fn dropped(pairs: &MergeTable<[u32; 256]>, piece: &[u8], dropout: &Dropout) -> Vec<u32> {
+    fn dropped(pairs: &MergeTable<[u32; 256]>, piece: &[u8], dropout: &MergeDropout) -> Vec<u32> {
         let mut parts: Vec<(u32, u32)> = (0..).zip(pairs.units(piece)).collect();
         loop {
             let end = |at: usize| parts.get(at + 1).map_or(piece.len() as u32, |part| part.0);
@@ -504,7 +503,7 @@ mod tests {
             (p, seed, at) in (0.0f64..1.0, any::<u64>(), 0u64..1000),
         ) {
             let pairs = MergeTable::new(std::array::from_fn(|byte| byte as u32), merges.into_iter());
-            let dropout = Dropout { at, ..Dropout::new(p, seed) };
+            let dropout = MergeDropout { at, ..MergeDropout::new(p, seed) };
             let (mut parts, mut ids) = (Parts::default(), Vec::new());
             for _ in 0..2 {
                 ids.clear();
@@ -514,10 +513,10 @@ mod tests {
             pairs.search(&piece, &mut parts, |_, _, _| ());
             let plain = parts.ids.clone();
             ids.clear();
-            pairs.encode_with_dropout(&piece, &Dropout::new(0.0, seed), &mut parts, &mut ids).unwrap();
+            pairs.encode_with_dropout(&piece, &MergeDropout::new(0.0, seed), &mut parts, &mut ids).unwrap();
             prop_assert_eq!(&ids, &plain);
             ids.clear();
-            pairs.encode_with_dropout(&piece, &Dropout::new(1.0, seed), &mut parts, &mut ids).unwrap();
+            pairs.encode_with_dropout(&piece, &MergeDropout::new(1.0, seed), &mut parts, &mut ids).unwrap();
             prop_assert_eq!(ids, pairs.units(&piece).collect::<Vec<_>>());
         }
     }

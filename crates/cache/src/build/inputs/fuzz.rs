@@ -16,7 +16,7 @@ pub(crate) fn inputs(bytes: &[u8]) {
         let table = |at| {
             let storage: Arc<dyn Storage> = Arc::new(InMemory::new(bytes));
             Ok(Box::new(TableReader::open(&storage, Path::new("a"), format, None, 0, at)?)
-                as Box<dyn ReadShard<Rows>>)
+                as Box<dyn ReadShard<InputRows>>)
         };
         both(&table);
     }
@@ -28,13 +28,14 @@ pub(crate) fn inputs(bytes: &[u8]) {
     ] {
         let lines = |at| {
             let file = Box::new(Cursor::new(bytes.to_vec()));
-            Ok(Box::new(LineReader::open(file, Path::new(name), format, 0, at)?) as Box<dyn ReadShard<Rows>>)
+            Ok(Box::new(LineReader::open(file, Path::new(name), format, 0, at)?)
+                as Box<dyn ReadShard<InputRows>>)
         };
         both(&lines);
     }
 }
 
-fn both(open: &dyn Fn(BatchPosition) -> Result<Box<dyn ReadShard<Rows>>>) {
+fn both(open: &dyn Fn(BatchPosition) -> Result<Box<dyn ReadShard<InputRows>>>) {
     let [whole, pieces] = [u64::MAX, 50].map(|piece_bytes| {
         let limits = Limits { max_record_bytes: MAX_RECORD_BYTES, piece_bytes, ..Limits::default() };
         all(open(BatchPosition { size: 7, row: 0, limits }))
@@ -43,7 +44,7 @@ fn both(open: &dyn Fn(BatchPosition) -> Result<Box<dyn ReadShard<Rows>>>) {
 }
 
 /// The texts and values of all rows, the numbers of those left out, and the error that ended reading.
-fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64>>, Option<ErrorKind>) {
+fn all(reader: Result<Box<dyn ReadShard<InputRows>>>) -> (Vec<String>, Vec<Option<u64>>, Option<ErrorKind>) {
     let policy = Policy { skip_bad: true, ..Policy::default() };
     let (mut found, mut left_out, mut begin, mut in_batch) = (Vec::new(), Vec::new(), 0, 0);
     let mut reader = match reader {
@@ -68,12 +69,12 @@ fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64
         assert_eq!(documents.len() as u64 + errors.len() as u64, rows);
         left_out.extend(errors.iter().map(|error| error.place.row));
         match documents {
-            Rows::Text(lines) => found.extend(lines),
-            Rows::Json(values) => found.extend(values.iter().map(Value::to_string)),
-            Rows::Table(tables) => found.extend(tables.iter().flat_map(|table| {
+            InputRows::Text(lines) => found.extend(lines),
+            InputRows::Json(values) => found.extend(values.iter().map(Value::to_string)),
+            InputRows::Table(tables) => found.extend(tables.iter().flat_map(|table| {
                 (0..table.num_rows()).map(|row| format!("{:?}", table.slice(row, 1).columns()))
             })),
-            Rows::Recordings(_) => {}
+            InputRows::Recordings(_) => {}
         }
         begin += rows;
         in_batch = if ends_batch { 0 } else { in_batch + rows };

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{BatchPosition, PIECE_BYTES, Rows};
+use super::{BatchPosition, InputRows, PIECE_BYTES};
 use crate::{
     Error, ErrorKind, Result,
     build::{DocumentPiece, ReadShard, Skips},
@@ -163,9 +163,9 @@ impl LineReader {
     }
 }
 
-impl ReadShard<Rows> for LineReader {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
-        let mut rows = if self.is_json { Rows::Json(Vec::new()) } else { Rows::Text(Vec::new()) };
+impl ReadShard<InputRows> for LineReader {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<InputRows>>> {
+        let mut rows = if self.is_json { InputRows::Json(Vec::new()) } else { InputRows::Text(Vec::new()) };
         let (mut n, mut held, mut is_last) = (0, 0u64, false);
         while n < self.at.missing() && held < self.at.limits.piece_bytes {
             let Some(line) = self.read()? else {
@@ -174,12 +174,12 @@ impl ReadShard<Rows> for LineReader {
             };
             let kept = line.and_then(|line| {
                 match &mut rows {
-                    Rows::Json(values) => {
+                    InputRows::Json(values) => {
                         let (value, bytes) = self.parse(&line)?;
                         held = held.saturating_add(bytes);
                         values.push(value);
                     }
-                    Rows::Text(lines) => {
+                    InputRows::Text(lines) => {
                         held = held.saturating_add(line.len() as u64);
                         lines.push(line);
                     }

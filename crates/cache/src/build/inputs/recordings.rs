@@ -2,7 +2,7 @@
 
 use forebay_audio::AudioDecoder;
 
-use super::{BatchPosition, Rows};
+use super::{BatchPosition, InputRows};
 use crate::{
     Result,
     build::{DocumentPiece, ReadShard, Skips},
@@ -20,13 +20,13 @@ pub(super) struct RecordingReader<R> {
 }
 
 impl<R: ReadRecordings + 'static> RecordingReader<R> {
-    pub(super) fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<Rows>> {
+    pub(super) fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<InputRows>> {
         Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
     }
 }
 
-impl<R: ReadRecordings> ReadShard<Rows> for RecordingReader<R> {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
+impl<R: ReadRecordings> ReadShard<InputRows> for RecordingReader<R> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<InputRows>>> {
         let limits = self.at.limits;
         let begin = self.next;
         let end = begin.saturating_add(self.at.missing()).min(self.rows);
@@ -51,7 +51,7 @@ impl<R: ReadRecordings> ReadShard<Rows> for RecordingReader<R> {
         }
         let n = self.next.saturating_sub(begin);
         let is_last = self.next >= self.rows;
-        Ok((n > 0).then(|| self.at.piece(Rows::Recordings(records), n, is_last)))
+        Ok((n > 0).then(|| self.at.piece(InputRows::Recordings(records), n, is_last)))
     }
 
     fn part(&self) -> Option<f64> {

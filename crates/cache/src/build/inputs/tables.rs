@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_schema::{DataType, SchemaRef};
 
-use super::{BatchPosition, Rows};
+use super::{BatchPosition, InputRows};
 use crate::{
     Error, ErrorKind, Result,
     build::{DocumentPiece, ReadShard, Skips},
@@ -119,8 +119,8 @@ fn places(schema: &SchemaRef, columns: Option<&[String]>) -> Result<Option<Vec<u
     columns.iter().map(place).collect::<Result<_>>().map(Some)
 }
 
-impl ReadShard<Rows> for TableReader {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
+impl ReadShard<InputRows> for TableReader {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<InputRows>>> {
         let (mut piece, mut rows, mut room) = (Vec::new(), 0, self.at.limits.piece_bytes);
         let mut is_last = false;
         while rows < self.at.missing() && room > 0 {
@@ -149,7 +149,7 @@ impl ReadShard<Rows> for TableReader {
         }
         // If a batch was cut and the file ends there, a piece without rows ends the batch.
         let goes_on = !piece.is_empty() || self.at.row > 0;
-        Ok(goes_on.then(|| self.at.piece(Rows::Table(piece), rows, is_last)))
+        Ok(goes_on.then(|| self.at.piece(InputRows::Table(piece), rows, is_last)))
     }
 
     fn part(&self) -> Option<f64> {

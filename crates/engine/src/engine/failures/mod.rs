@@ -1,5 +1,4 @@
 //! Failed and excluded records: which are skipped, and the list of those handed out with their batches.
 
 pub(crate) mod list;
-pub(super) mod pass;
 pub(crate) mod policy;

@@ -295,7 +295,6 @@ impl Permit {
         self.bytes.load(Relaxed)
     }
 
-    /// Releases all but `left` bytes.
     fn reduce(&self, left: usize) {
         let mut held = self.channel_limit.lock();
         let before = self.bytes.load(Relaxed);

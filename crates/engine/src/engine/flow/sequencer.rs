@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct SequencerState {
     /// The job whose turn it is.
     job: u64,
     waiting: usize,
@@ -20,7 +20,7 @@ pub(crate) struct State {
 
 #[derive(Debug, Default)]
 pub struct Sequencer {
-    state: Mutex<State>,
+    state: Mutex<SequencerState>,
     changed: Condvar,
 }
 
@@ -65,7 +65,7 @@ impl Sequencer {
         self.changed.notify_all();
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SequencerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,6 @@ use crate::{
     shuffle::ConcurrentShuffleBuffer,
 };
 
-/// As [`Source::place`].
 type Places = Box<dyn Fn(u64) -> Place + Send + Sync>;
 
 /// The state shared by all threads of a run.

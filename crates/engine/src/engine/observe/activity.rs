@@ -264,7 +264,6 @@ pub struct ThreadState {
     pub name: Arc<str>,
     pub role: Role,
     pub state: State,
-    /// `state` in words.
     pub doing: &'static str,
     pub since: Duration,
     /// The row that it works on or waits for; of the collator and the consumer the batch. If the collator

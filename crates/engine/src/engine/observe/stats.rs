@@ -270,14 +270,12 @@ pub struct StageTimes {
     pub name: &'static str,
     /// Threads of the stage; of workers, those awake.
     pub threads: usize,
-    /// Items since construction.
     pub items: u64,
     /// Seconds of work, over all threads.
     pub busy_s: f64,
     /// Seconds of waiting, by what was waited for.
     pub waits: Vec<(&'static str, f64)>,
     pub times: Times,
-    /// Recent items per second.
     pub items_per_s: f64,
     /// The recent share of its threads' time that was work.
     pub busy_share: f64,

@@ -172,7 +172,6 @@ impl Trace {
         spawned
     }
 
-    /// Ends a recording early.
     pub(crate) fn finish(&self) {
         // Under the lock: a thread that saw the old value is already waiting.
         let recording = self.lock();
@@ -223,7 +222,6 @@ impl Tracing {
         Self { trace: trace.clone(), threads: Threads::default() }
     }
 
-    /// As [`Trace::start`].
     pub(crate) fn start(&mut self, path: &Path, length: Duration) -> Result<()> {
         if self.threads.have_ended() {
             self.threads = Threads::default();

@@ -50,7 +50,7 @@ proptest! {
     ) {
         let (moved, n) = (first..first + len, first + len + behind);
         let (end, shift) = ((start + run).min(n as u32), shift % len as u32);
-        let run = Run { column: 1, start: start.min(end), end };
+        let run = ValueRun { column: 1, start: start.min(end), end };
         let mut want: Vec<bool> = (0..n as u32).map(|at| (run.start..run.end).contains(&at)).collect();
         want[moved.clone()].rotate_right(shift as usize);
         let mut found = vec![false; n];

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::{
     super::{
-        pairs::{Dropout, MergeTable, Symbols},
+        pairs::{MergeDropout, MergeTable, Symbols},
         table::{Word, word},
         trie::Trie,
         words::IDS,
@@ -38,7 +38,7 @@ pub const KEPT_BYTES: usize = 1 << 20;
 
 /// Where a text may be cut, so that no piece crosses the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Words {
+enum WordCuts {
     /// Before a space after something else.
     BeginWithSpace,
     /// After a space before something else.
@@ -47,7 +47,7 @@ enum Words {
     Whole,
 }
 
-impl Words {
+impl WordCuts {
     fn of<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Self {
         // Whether a piece has a character that is (not) a space, and then one that is not (is).
         let crosses = |is_space: bool| {
@@ -116,7 +116,7 @@ pub struct Merges {
     /// Ids of pieces of one character.
     characters: HashMap<char, u32>,
     pairs: MergeTable<Symbols>,
-    words: Words,
+    words: WordCuts,
 }
 
 impl Merges {
@@ -128,7 +128,7 @@ impl Merges {
         let is_text = |piece: &&FilePiece<'_>| {
             matches!(piece.kind, PieceType::Normal | PieceType::UserDefined | PieceType::Unused)
         };
-        let words = Words::of(pieces.iter().filter(is_text).map(|piece| piece.text));
+        let words = WordCuts::of(pieces.iter().filter(is_text).map(|piece| piece.text));
         let total: usize = pieces.iter().map(|piece| piece.text.len()).sum();
         let mut reversed: Vec<u8> = fallible_alloc::with_room(total)?;
         pieces.iter().for_each(|piece| reversed.extend(piece.text.bytes().rev()));
@@ -238,7 +238,7 @@ impl Merges {
         text: &[u8],
         user_defined: &Trie,
         unknown: &UnknownCharacters,
-        mut dropout: Dropout,
+        mut dropout: MergeDropout,
         scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {

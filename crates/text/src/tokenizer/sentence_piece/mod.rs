@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use super::{
     fingerprint::Fingerprint,
-    pairs::{Dropout, Parts},
+    pairs::{MergeDropout, Parts},
     trie::Trie,
     words::Words,
 };
@@ -103,9 +103,7 @@ impl UnknownCharacters {
 enum Algorithm {
     Unigram(Unigram),
     Merges(Box<Merges>),
-    /// Each word is a piece.
     Words(Trie),
-    /// Each character is a piece.
     Characters(Trie),
 }
 
@@ -175,7 +173,6 @@ pub struct SentencePiece {
 pub struct PieceScratch {
     words: Words,
     parts: Parts,
-    /// A normalised text.
     normalized: Vec<u8>,
     merges: MergeBuffers,
     paths: Paths,
@@ -296,7 +293,7 @@ impl SentencePiece {
     pub fn encode_with_dropout(
         &self,
         text: &str,
-        dropout: Dropout,
+        dropout: MergeDropout,
         scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {

@@ -38,7 +38,7 @@ enum ByteClass {
 /// The rules of a model.
 #[derive(Debug)]
 pub struct Normalizer {
-    map: Option<Map>,
+    map: Option<CharsMap>,
     classes: [ByteClass; 256],
     add_dummy_prefix: bool,
     remove_extra_whitespaces: bool,
@@ -55,7 +55,7 @@ impl Normalizer {
     pub fn new(fields: &NormalizerFields<'_>, user_defined: &Trie, has_suffix: bool) -> Result<Self> {
         let map = match fields.precompiled {
             [] => None,
-            bytes => Some(Map::new(bytes)?),
+            bytes => Some(CharsMap::new(bytes)?),
         };
         let mut classes = [ByteClass::Rule; 256];
         for (byte, class) in (0..=127).zip(&mut classes) {
@@ -178,9 +178,9 @@ fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
 /// 10 to 31 the distance of its children, by 256 if bit 9 is set. Of a unit for the end of a string: bit 31,
 /// and the value.
 #[derive(Debug, Clone, Copy)]
-struct Unit(u32);
+struct TrieUnit(u32);
 
-impl Unit {
+impl TrieUnit {
     fn is_end(self) -> bool {
         self.0 >> 8 & 1 == 1
     }
@@ -199,17 +199,16 @@ impl Unit {
     }
 }
 
-/// The map of a model.
 #[derive(Debug)]
-struct Map {
-    units: Vec<Unit>,
+struct CharsMap {
+    units: Vec<TrieUnit>,
     /// The replacements, each ended by NUL.
     strings: String,
     /// Whether a rule begins with this ASCII character, and consists of it or continues with ASCII.
     ascii: [bool; 128],
 }
 
-impl Map {
+impl CharsMap {
     /// Reads the bytes of the trie and their number before them, and the replacements.
     fn new(bytes: &[u8]) -> Result<Self> {
         let damaged = |message: String| {
@@ -232,7 +231,7 @@ impl Map {
         }
         let (trie, strings) = rest.split_at(len);
         let mut units = fallible_alloc::with_room(len / 4)?;
-        units.extend(trie.as_chunks::<4>().0.iter().map(|unit| Unit(u32::from_le_bytes(*unit))));
+        units.extend(trie.as_chunks::<4>().0.iter().map(|unit| TrieUnit(u32::from_le_bytes(*unit))));
         let strings = std::str::from_utf8(strings)
             .map_err(|_| damaged("has replacements that are not UTF-8".into()))?;
         if let Some(long) = strings.split('\0').find(|string| string.len() > MAX_REPLACEMENT) {
@@ -250,13 +249,13 @@ impl Map {
         Ok(map)
     }
 
-    fn unit(&self, at: usize) -> Option<Unit> {
+    fn unit(&self, at: usize) -> Option<TrieUnit> {
         self.units.get(at).copied()
     }
 
     /// The child of the node whose children are at `base`, by `byte`.
     #[inline]
-    fn child(&self, base: usize, byte: u8) -> Option<(usize, Unit)> {
+    fn child(&self, base: usize, byte: u8) -> Option<(usize, TrieUnit)> {
         let at = base ^ usize::from(byte);
         let unit = self.unit(at)?;
         (unit.label() == u32::from(byte)).then_some((at, unit))
@@ -346,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_map_is_a_claim() {
-        let map = Map::new(&one_key(2, b"x\0yz\0")).unwrap();
+        let map = CharsMap::new(&one_key(2, b"x\0yz\0")).unwrap();
         assert_eq!(map.longest("ab"), Some(("yz", 1)));
         assert_eq!(map.longest("b"), None);
         assert!(map.changes_ascii(b'a') && !map.changes_ascii(b'b'));
@@ -365,7 +364,7 @@ mod tests {
             (one_key(0, &[b'x'; 2000]), "has a replacement of 2000 bytes, at most 1024"),
             (many.to_le_bytes().into_iter().chain(vec![0; many as usize]).collect(), "4194305 units"),
         ] {
-            let error = Map::new(&bytes).unwrap_err();
+            let error = CharsMap::new(&bytes).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Format);
             assert!(error.message.contains(part), "{error}");
         }
@@ -378,7 +377,7 @@ mod tests {
         let a = 256 ^ usize::from(b'a');
         let unit = ((a ^ 256) as u32) << 10 | u32::from(b'a');
         bytes[4 + 4 * a..8 + 4 * a].copy_from_slice(&unit.to_le_bytes());
-        let map = Map::new(&bytes).unwrap();
+        let map = CharsMap::new(&bytes).unwrap();
         assert_eq!(map.longest(&"a".repeat(1000)), None);
     }
 }

@@ -10,9 +10,8 @@
 use super::PieceType;
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy)]
-enum Value<'a> {
+enum ProtoValue<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
     Fixed32(u32),
@@ -20,7 +19,7 @@ enum Value<'a> {
 }
 
 /// The fields of a message, in the order of the file.
-struct Fields<'a> {
+struct ProtoFields<'a> {
     rest: &'a [u8],
     /// The offset of the end of the message in the file.
     end: usize,
@@ -30,7 +29,7 @@ fn damaged(message: String) -> Error {
     Error::new(ErrorKind::Format, message)
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ProtoFields<'a> {
     /// The offset of the next byte in the file.
     fn at(&self) -> usize {
         self.end - self.rest.len()
@@ -72,22 +71,22 @@ impl<'a> Fields<'a> {
     }
 
     /// Number and value of the next field; None at the end.
-    fn next(&mut self) -> Result<Option<(u64, Value<'a>)>> {
+    fn next(&mut self) -> Result<Option<(u64, ProtoValue<'a>)>> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let at = self.at();
         let tag = self.varint()?;
         let value = match tag & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => self.take(8, at).map(|_| Value::Fixed64)?,
+            0 => ProtoValue::Varint(self.varint()?),
+            1 => self.take(8, at).map(|_| ProtoValue::Fixed64)?,
             2 => {
                 let len = self.varint()?;
-                Value::Bytes(self.take(len, at)?)
+                ProtoValue::Bytes(self.take(len, at)?)
             }
             5 => {
                 let bytes = self.take(4, at)?;
-                Value::Fixed32(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
+                ProtoValue::Fixed32(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
             }
             kind => {
                 return Err(damaged(format!(
@@ -101,27 +100,27 @@ impl<'a> Fields<'a> {
 }
 
 /// A field with another wire type than the format has.
-fn wrong(what: &str, fields: &Fields<'_>) -> Error {
+fn wrong(what: &str, fields: &ProtoFields<'_>) -> Error {
     damaged(format!(
         "{what} before byte {} of the SentencePiece model has the wrong wire type; the file is damaged",
         fields.at()
     ))
 }
 
-fn text<'a>(what: &str, fields: &Fields<'_>, value: Value<'a>) -> Result<&'a str> {
-    let Value::Bytes(bytes) = value else { return Err(wrong(what, fields)) };
+fn text<'a>(what: &str, fields: &ProtoFields<'_>, value: ProtoValue<'a>) -> Result<&'a str> {
+    let ProtoValue::Bytes(bytes) = value else { return Err(wrong(what, fields)) };
     std::str::from_utf8(bytes).map_err(|_| {
         damaged(format!("{what} before byte {} of the SentencePiece model is not UTF-8", fields.at()))
     })
 }
 
-fn bytes<'a>(what: &str, fields: &Fields<'_>, value: Value<'a>) -> Result<&'a [u8]> {
-    let Value::Bytes(bytes) = value else { return Err(wrong(what, fields)) };
+fn bytes<'a>(what: &str, fields: &ProtoFields<'_>, value: ProtoValue<'a>) -> Result<&'a [u8]> {
+    let ProtoValue::Bytes(bytes) = value else { return Err(wrong(what, fields)) };
     Ok(bytes)
 }
 
-fn number(what: &str, fields: &Fields<'_>, value: Value<'_>) -> Result<u64> {
-    let Value::Varint(number) = value else { return Err(wrong(what, fields)) };
+fn number(what: &str, fields: &ProtoFields<'_>, value: ProtoValue<'_>) -> Result<u64> {
+    let ProtoValue::Varint(number) = value else { return Err(wrong(what, fields)) };
     Ok(number)
 }
 
@@ -174,9 +173,11 @@ pub struct ModelFile<'a> {
 
 /// Whether `bytes` begin with a piece, as the files of SentencePiece do.
 pub fn is_model(bytes: &[u8]) -> bool {
-    let mut fields = Fields { rest: bytes, end: bytes.len() };
+    let mut fields = ProtoFields { rest: bytes, end: bytes.len() };
     match fields.next() {
-        Ok(Some((1, Value::Bytes(bytes)))) => piece(&mut fields.inside(bytes)).is_ok_and(|it| it.is_some()),
+        Ok(Some((1, ProtoValue::Bytes(bytes)))) => {
+            piece(&mut fields.inside(bytes)).is_ok_and(|it| it.is_some())
+        }
         _ => false,
     }
 }
@@ -195,7 +196,7 @@ pub fn read(bytes: &[u8]) -> Result<ModelFile<'_>> {
         normalizer: NormalizerFields::default(),
         denormalizer: NormalizerFields::default(),
     };
-    let mut fields = Fields { rest: bytes, end: bytes.len() };
+    let mut fields = ProtoFields { rest: bytes, end: bytes.len() };
     while let Some((field, value)) = fields.next()? {
         // 4 is a list of examples.
         let name = match field {
@@ -224,13 +225,13 @@ pub fn read(bytes: &[u8]) -> Result<ModelFile<'_>> {
 }
 
 /// Reads a piece (`ModelProto.SentencePiece`); None if it has no text.
-fn piece<'a>(fields: &mut Fields<'a>) -> Result<Option<FilePiece<'a>>> {
+fn piece<'a>(fields: &mut ProtoFields<'a>) -> Result<Option<FilePiece<'a>>> {
     let mut piece = FilePiece { text: "", score: 0.0, kind: PieceType::Normal };
     while let Some((field, value)) = fields.next()? {
         match field {
             1 => piece.text = text("the text of a piece", fields, value)?,
             2 => match value {
-                Value::Fixed32(bits) => piece.score = f32::from_bits(bits),
+                ProtoValue::Fixed32(bits) => piece.score = f32::from_bits(bits),
                 _ => return Err(wrong("the score of a piece", fields)),
             },
             3 => {
@@ -254,7 +255,7 @@ fn piece<'a>(fields: &mut Fields<'a>) -> Result<Option<FilePiece<'a>>> {
     Ok(Some(piece).filter(|piece| !piece.text.is_empty()))
 }
 
-fn trainer<'a>(fields: &mut Fields<'a>, model: &mut ModelFile<'a>) -> Result<()> {
+fn trainer<'a>(fields: &mut ProtoFields<'a>, model: &mut ModelFile<'a>) -> Result<()> {
     while let Some((field, value)) = fields.next()? {
         match field {
             3 => model.model_type = number("model_type", fields, value)?,
@@ -272,7 +273,7 @@ fn trainer<'a>(fields: &mut Fields<'a>, model: &mut ModelFile<'a>) -> Result<()>
     Ok(())
 }
 
-fn normalizer<'a>(fields: &mut Fields<'a>, spec: &mut NormalizerFields<'a>) -> Result<()> {
+fn normalizer<'a>(fields: &mut ProtoFields<'a>, spec: &mut NormalizerFields<'a>) -> Result<()> {
     while let Some((field, value)) = fields.next()? {
         match field {
             1 => spec.name = text("the name of a normalizer", fields, value)?,

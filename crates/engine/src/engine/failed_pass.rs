@@ -1,15 +1,15 @@
 //! Whether too many records of a pass failed.
 
+use super::{Engine, SUBSTITUTES};
 use crate::{
     Error, ErrorKind, Result,
     contract::{Source, TaskFor},
-    engine::{Engine, SUBSTITUTES},
 };
 
 /// Failures are logged once they are at least one in so many of the records that were tried,
 const WARN_SHARE: u64 = 10;
 /// and so many were tried, or a pass has ended.
-pub(in crate::engine) const WARN_FROM: u64 = 100;
+pub(super) const WARN_FROM: u64 = 100;
 
 impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// Checks at the end of a pass that some of its records were good.
@@ -17,7 +17,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::TooMany`] if all failed. One of several ranks has few records where the data are few, so
     /// for up to [`SUBSTITUTES`] of them it is only logged.
-    pub(in crate::engine) fn check_pass(&mut self) -> Result<()> {
+    pub(super) fn check_pass(&mut self) -> Result<()> {
         let (so_far, policy) = (self.so_far.unwrap_or_default(), &self.plan.policy);
         let Some((kind, _)) = so_far.kinds.occurred().first().copied().filter(|_| policy.logs) else {
             return Ok(());
@@ -49,7 +49,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     }
 
     /// Logs once that a tenth of the records or more failed, of at least `least` records.
-    pub(in crate::engine) fn warn_of_failures(&mut self, least: u64) {
+    pub(super) fn warn_of_failures(&mut self, least: u64) {
         if self.has_warned || !self.plan.policy.logs {
             return;
         }
