@@ -125,6 +125,9 @@ pub(crate) struct Flac<'a> {
     frame_budget: usize,
 }
 
+/// The last of some frames, and the one after it.
+type LastAndNext = (Frame, Option<Frame>);
+
 /// The frames found in a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameScan {
@@ -532,7 +535,7 @@ impl<'a> Flac<'a> {
         frame: Frame,
         span: &Range<u64>,
         out: &mut Planes,
-    ) -> Result<(usize, Option<(Frame, Option<Frame>)>)> {
+    ) -> Result<(usize, Option<LastAndNext>)> {
         let stream = &self.shape.stream;
         let most = FrameDecoder::most_together(stream, frame.block);
         let (mut frames, mut bytes) = ([frame; LANES], [self.bytes; LANES]);
