@@ -175,6 +175,7 @@ class _Overrides(TypedDict, total=False):
     exclude: str | PathLike[str] | Iterable[int] | None
     outputs: Sequence[str] | None
     worker_nice: int
+    cpus: str | None
     stall_warning_s: float | None
 
 @type_check_only
@@ -485,6 +486,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         exclude: str | PathLike[str] | Iterable[int] | None = None,
         outputs: Sequence[str] | None = None,
         worker_nice: int = 10,
+        cpus: str | None = None,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     @classmethod
@@ -755,6 +757,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
         worker_nice: int = 10,
+        cpus: str | None = None,
         stall_warning_s: float | None = 30.0,
         storage_options: Mapping[str, str | bool | None] | None = None,
     ) -> Self: ...
@@ -940,6 +943,7 @@ class DataLoader(LoaderBase[Any]):
         drop_last: bool = False,
         dtype: str | None = None,
         worker_nice: int = 10,
+        cpus: str | None = None,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
