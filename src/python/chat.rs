@@ -97,7 +97,7 @@ fn check_special(name: &str, special: &[&str], opened: &UserTokenizer) -> Result
 
 /// What a tokenizer says about conversations.
 #[derive(Default)]
-struct Described {
+struct TemplateSource {
     template: Option<String>,
     /// Special tokens by their names, such as `bos_token`.
     special: Map<String, Value>,
@@ -105,13 +105,15 @@ struct Described {
     place: String,
 }
 
-fn described(tokenizer: &Bound<'_, PyAny>) -> PyResult<Described> {
+fn described(tokenizer: &Bound<'_, PyAny>) -> PyResult<TemplateSource> {
     let py = tokenizer.py();
     if let Ok(path) = tokenizer.extract::<PathBuf>() {
         return in_folder(&path).map_err(|error| to_python(py, &error));
     }
-    let mut found =
-        Described { place: format!("the {}", tokenizer.get_type().name()?), ..Described::default() };
+    let mut found = TemplateSource {
+        place: format!("the {}", tokenizer.get_type().name()?),
+        ..TemplateSource::default()
+    };
     if let Ok(special) = tokenizer.getattr("special_tokens_map")
         && let Ok(special) = special.cast::<PyDict>()
     {
@@ -131,7 +133,7 @@ fn described(tokenizer: &Bound<'_, PyAny>) -> PyResult<Described> {
 }
 
 /// What the files beside a tokenizer's file say.
-fn in_folder(path: &Path) -> Result<Described> {
+fn in_folder(path: &Path) -> Result<TemplateSource> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let read = |name: &str| {
         let path = folder.join(name);
@@ -141,9 +143,9 @@ fn in_folder(path: &Path) -> Result<Described> {
         }
         fs::read(&path).map(Some).map_err(|cause| Error::io(&path, "read", cause))
     };
-    let mut found = Described {
+    let mut found = TemplateSource {
         place: format!("{} (tokenizer_config.json, chat_template.jinja)", folder.display()),
-        ..Described::default()
+        ..TemplateSource::default()
     };
     if let Some(config) = read("tokenizer_config.json")? {
         let config: Value = serde_json::from_slice(&config).map_err(|cause| {

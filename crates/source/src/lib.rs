@@ -99,7 +99,7 @@ use forebay_engine::{contract, fields, order};
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{
-    ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, Payload, SchemaColumn,
+    ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PayloadColumn, SchemaColumn,
 };
 pub use contents::{ClassNames, Contents};
 pub use documents::{

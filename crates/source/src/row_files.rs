@@ -52,7 +52,7 @@ pub(crate) trait RowFiles: RowStore + fmt::Debug {
 }
 
 /// [`ReadRecordings`] as a trait of objects, which the type of its requests forbids.
-pub trait RecordingReader: Send {
+pub trait DynReader: Send {
     /// As [`ReadRecords::set_limiter`](crate::contract::ReadRecords::set_limiter).
     fn set_memory_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>);
 
@@ -66,7 +66,7 @@ pub trait RecordingReader: Send {
     fn read_row(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
 }
 
-impl<R: ReadRecordings> RecordingReader for R {
+impl<R: ReadRecordings> DynReader for R {
     fn set_memory_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.set_limiter(limiter);
     }
@@ -81,7 +81,7 @@ impl<R: ReadRecordings> RecordingReader for R {
 }
 
 /// Reads rows of files, for one thread.
-pub trait ReadRows: RecordingReader + fmt::Debug {
+pub trait ReadRows: DynReader + fmt::Debug {
     /// The recording's own path field, if the row has one; for reports.
     ///
     /// # Errors

@@ -216,7 +216,7 @@ impl Shards for Files {
         match (format, &self.projection) {
             (FileFormat::Parquet, Projection::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
-                    payload: crate::source::Payload::Audio(column.clone()),
+                    payload: crate::source::PayloadColumn::Audio(column.clone()),
                     allow_paths: allow_paths.clone(),
                     max_record_bytes,
                     ..ParquetOptions::audio()

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
-    columns::{ArrayColumns, ArrayRequest, FeatureCache, Payload, ValueLayout},
+    columns::{ArrayColumns, ArrayRequest, FeatureCache, PayloadColumn, ValueLayout},
     fallible_alloc,
     shard::check_rows,
     signatures,
@@ -300,9 +300,9 @@ impl Indexer<'_> {
 
 fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<ArrayColumns> {
     let payload = match (&options.text_column, &options.chat) {
-        (_, Some(chat)) => Payload::Chat(chat.clone()),
-        (Some(column), None) => Payload::Text(column.clone()),
-        (None, None) => Payload::Audio(options.audio_column.clone()),
+        (_, Some(chat)) => PayloadColumn::Chat(chat.clone()),
+        (Some(column), None) => PayloadColumn::Text(column.clone()),
+        (None, None) => PayloadColumn::Audio(options.audio_column.clone()),
     };
     ArrayColumns::choose(schema, &payload, &options.label_column, &options.columns, features)
 }

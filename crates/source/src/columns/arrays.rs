@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema};
 
 use super::{
-    ColumnChoice, Described, IdFields, Payload, SchemaColumn,
+    ColumnChoice, Described, IdFields, PayloadColumn, SchemaColumn,
     features::{FeatureCache, FeatureTypes},
     types::{
         ColumnType, Nesting, ValueLayout, holds_bytes, is_binary, is_text, item_of, layout_of, nesting_of,
@@ -87,7 +87,7 @@ impl ArrayColumns {
     /// records; for labels, if the named column is missing, or the column found is of another type.
     pub(crate) fn choose(
         schema: &Schema,
-        payload: &Payload,
+        payload: &PayloadColumn,
         label: &ColumnChoice,
         others: &[String],
         cache: &FeatureCache,
@@ -95,10 +95,10 @@ impl ArrayColumns {
         let features = cache.of(schema);
         let mut columns = Self::default();
         match payload {
-            Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
-            Payload::Text(column) => columns.choose_text(schema, column)?,
-            Payload::Chat(chat) => columns.choose_chat(schema, chat, cache)?,
-            Payload::Ids(column, IdFields { labels, weights }) => {
+            PayloadColumn::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
+            PayloadColumn::Text(column) => columns.choose_text(schema, column)?,
+            PayloadColumn::Chat(chat) => columns.choose_chat(schema, chat, cache)?,
+            PayloadColumn::Ids(column, IdFields { labels, weights }) => {
                 let fields = [
                     (Some(column), "integers, the ids of tokens"),
                     (labels.as_ref(), "integers, the labels of tokens"),
@@ -122,7 +122,7 @@ impl ArrayColumns {
                     columns.others.push(ids);
                 }
             }
-            Payload::Nothing => {}
+            PayloadColumn::Nothing => {}
         }
         columns.choose_label(schema, &features, label)?;
         for name in others {
@@ -130,7 +130,8 @@ impl ArrayColumns {
             columns.others.push(other);
         }
         let lists = columns.lists.as_ref().map(|lists| lists.levels[0].0);
-        let audio = columns.bytes.or(lists).or(columns.path).filter(|_| matches!(payload, Payload::Audio(_)));
+        let audio =
+            columns.bytes.or(lists).or(columns.path).filter(|_| matches!(payload, PayloadColumn::Audio(_)));
         let audio = audio.and_then(|array| columns.arrays[array].path.first().copied());
         columns.schema = cache.listed(schema, &features, audio);
         Ok(columns)

@@ -32,7 +32,7 @@ use crate::{Error, ErrorKind, Result, fields};
 
 /// The kind of a source's records, and their column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Payload {
+pub enum PayloadColumn {
     /// Recordings: the column's name; None for `audio` or the only Audio feature.
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.

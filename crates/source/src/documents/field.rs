@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 /// is null or missing.
 pub(crate) fn text_field<'a>(line: &'a [u8], name: &str) -> Result<Cow<'a, str>> {
     let mut json = serde_json::Deserializer::from_slice(line);
-    let found = Field(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let found = JsonField(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
     let found = found.map_err(|error| {
         let message = "the line is not JSON, expected an object such as {\"text\": \"...\"}";
         Error::new(ErrorKind::Corrupt, message).because(error)
@@ -112,9 +112,9 @@ impl<'de> Visitor<'de> for Content {
 }
 
 /// An object, of which only the field with this name is kept.
-struct Field<'n>(&'n str);
+struct JsonField<'n>(&'n str);
 
-impl<'de> DeserializeSeed<'de> for Field<'_> {
+impl<'de> DeserializeSeed<'de> for JsonField<'_> {
     type Value = Found<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<Found<'de>, D::Error> {
@@ -122,7 +122,7 @@ impl<'de> DeserializeSeed<'de> for Field<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Field<'_> {
+impl<'de> Visitor<'de> for JsonField<'_> {
     type Value = Found<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -167,7 +167,7 @@ impl<'de> Visitor<'de> for Field<'_> {
             match rest {
                 Some("") => whole = fields.next_value_seed(Content)?,
                 Some(rest) if rest.starts_with('.') => {
-                    within = match fields.next_value_seed(Field(&rest[1..]))? {
+                    within = match fields.next_value_seed(JsonField(&rest[1..]))? {
                         Found::NoObject("null") => Found::Null,
                         Found::NoObject(_) => Found::Missing,
                         found => found,

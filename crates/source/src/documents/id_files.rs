@@ -266,12 +266,12 @@ impl ArrayHeader {
 
 /// A part of a file in memory.
 #[derive(Debug, Default)]
-struct Piece {
+struct IdsPiece {
     at: u64,
     bytes: Bytes,
 }
 
-impl Piece {
+impl IdsPiece {
     /// The bytes of a range, of which at least the range, and up to `ahead` bytes, are read.
     fn get(&mut self, file: &StoredFile, range: Range<u64>, ahead: usize) -> Result<Bytes> {
         let len = range.end - range.start;
@@ -292,9 +292,9 @@ struct OpenIds {
     shard: usize,
     file: StoredFile,
     index: Option<StoredFile>,
-    ids: Piece,
+    ids: IdsPiece,
     /// Parts of the lengths, the places and the bounds in the index.
-    parts: [Piece; 3],
+    parts: [IdsPiece; 3],
 }
 
 /// Reads rows of ids, for one thread.
@@ -340,7 +340,7 @@ impl IdFilesReader {
                     shard,
                     file: ids,
                     index,
-                    ids: Piece::default(),
+                    ids: IdsPiece::default(),
                     parts: Default::default(),
                 })
             }

@@ -48,7 +48,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{ChatColumns, ColumnChoice, Described, FeatureCache, IdFields, Payload},
+    columns::{ChatColumns, ColumnChoice, Described, FeatureCache, IdFields, PayloadColumn},
     contents::{Contents, DescribedShards},
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
@@ -71,7 +71,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct ParquetOptions {
     /// The kind of records, and their column.
-    pub payload: Payload,
+    pub payload: PayloadColumn,
     /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
     pub label_column: ColumnChoice,
     /// How many threads read footers.
@@ -91,22 +91,22 @@ pub struct ParquetOptions {
 impl ParquetOptions {
     /// Documents in `column`, without labels.
     pub fn text(column: impl Into<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Text(column.into())) }
     }
 
     /// Conversations, without labels.
     pub fn chat(columns: ChatColumns) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Chat(columns)) }
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Chat(columns)) }
     }
 
     /// Lists of token ids in `column`, and what `fields` names beside them.
     pub fn ids(column: impl Into<String>, fields: IdFields) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Ids(column.into(), fields)) }
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Ids(column.into(), fields)) }
     }
 
     /// Recordings and labels in the usual columns.
     pub fn audio() -> Self {
-        Self::of(Payload::Audio(None))
+        Self::of(PayloadColumn::Audio(None))
     }
 
     /// The options with which Arrow shards are opened, for Parquet.
@@ -126,15 +126,15 @@ impl ParquetOptions {
             mmap: _,
             store: _,
         } = options.clone();
-        let payload = Payload::Audio(audio_column);
+        let payload = PayloadColumn::Audio(audio_column);
         Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
     }
 
     pub fn columns(columns: Vec<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(Payload::Nothing) }
+        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(PayloadColumn::Nothing) }
     }
 
-    fn of(payload: Payload) -> Self {
+    fn of(payload: PayloadColumn) -> Self {
         Self {
             payload,
             label_column: ColumnChoice::Usual,
@@ -165,7 +165,7 @@ pub struct RowGroup {
 pub struct ParquetSource {
     storage: Arc<dyn Storage>,
     traffic: Arc<Traffic>,
-    payload: Payload,
+    payload: PayloadColumn,
     max_record_bytes: u64,
     path_policy: PathPolicy,
     shards: Vec<Shard>,

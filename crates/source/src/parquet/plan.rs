@@ -231,23 +231,10 @@ impl ColumnPlan {
             }
         }
         let at = |wanted: Option<&[usize]>| payload.iter().position(|path| Some(*path) == wanted);
-        let (is_struct, path_field) = (columns.audio_struct.is_some(), path);
+        let is_struct = columns.audio_struct.is_some();
         if let Some(&&[column, ..]) = payload.first() {
-            let column = &root.get_fields()[column];
-            let part = |path: &[usize], part: &TypePtr| match [bytes, path_field].contains(&Some(path)) {
-                true => bare(part),
-                false => Ok(Arc::clone(part)),
-            };
-            roots.push(match is_struct {
-                true => {
-                    let field = |path: &&[usize]| Some(part(path, column.get_fields().get(*path.get(1)?)?));
-                    let fields = payload.iter().filter_map(field).collect::<Result<_, _>>()?;
-                    let info = column.get_basic_info();
-                    let group = Type::group_type_builder(column.name()).with_repetition(info.repetition());
-                    Arc::new(group.with_fields(fields).build()?)
-                }
-                false => part(payload[0], column)?,
-            });
+            let is_bare = |part: &[usize]| [bytes, path].contains(&Some(part));
+            roots.push(payload_column(&root.get_fields()[column], &payload, is_struct, is_bare)?);
         }
         let planned = columns.lists.clone().zip(at(lists));
         let mut planned = planned.map(|(column, at)| {
@@ -292,19 +279,11 @@ impl ColumnPlan {
         };
         let (messages, tools) = (nested(&columns.messages)?, nested(&columns.tools)?);
         let nested: Vec<usize> = [&messages, &tools].into_iter().flatten().map(|(_, at)| *at).collect();
-        let descriptor = alone(root, roots)?;
-        let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
-        let fields = fields.iter().enumerate().map(|(at, field)| match nested.contains(&at) {
-            true => viewed_deeply(field),
-            false => Arc::clone(field),
-        });
-        let fields: Fields = fields.collect();
-        let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
         let (bytes, path) = (at(bytes), at(path));
-        let schema = Arc::new(descriptor);
+        let schema = alone(root, roots)?;
         Ok(Self {
-            levels,
-            schema,
+            levels: levels_of(&schema, &nested)?,
+            schema: Arc::new(schema),
             leaves,
             is_struct,
             bytes,
@@ -316,6 +295,37 @@ impl ColumnPlan {
             others,
         })
     }
+}
+
+/// The column of recordings with only the parts in `payload`: of a struct its fields, else the column itself.
+fn payload_column(
+    column: &TypePtr,
+    payload: &[&[usize]],
+    is_struct: bool,
+    is_bare: impl Fn(&[usize]) -> bool,
+) -> Result<TypePtr, ParquetError> {
+    let part = |path: &[usize], part: &TypePtr| match is_bare(path) {
+        true => bare(part),
+        false => Ok(Arc::clone(part)),
+    };
+    if !is_struct {
+        return part(payload[0], column);
+    }
+    let field = |path: &&[usize]| Some(part(path, column.get_fields().get(*path.get(1)?)?));
+    let fields = payload.iter().filter_map(field).collect::<Result<_, _>>()?;
+    let group = Type::group_type_builder(column.name()).with_repetition(column.get_basic_info().repetition());
+    Ok(Arc::new(group.with_fields(fields).build()?))
+}
+
+/// The Arrow types that columns are decoded to; those at `nested` have views at all levels.
+fn levels_of(schema: &SchemaDescriptor, nested: &[usize]) -> Result<FieldLevels, ParquetError> {
+    let fields = viewed(parquet_to_arrow_schema(schema, None)?.fields());
+    let fields = fields.iter().enumerate().map(|(at, field)| match nested.contains(&at) {
+        true => viewed_deeply(field),
+        false => Arc::clone(field),
+    });
+    let fields: Fields = fields.collect();
+    parquet_to_arrow_field_levels(schema, ProjectionMask::all(), Some(&fields))
 }
 
 /// The column with only the field at `path` within it.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
-    columns::{ExtraColumn, IdFields, Payload},
+    columns::{ExtraColumn, IdFields, PayloadColumn},
     contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
@@ -124,8 +124,8 @@ impl ParquetReader {
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         match &self.source.payload {
-            Payload::Ids(_, fields) if fields.is_empty() => return self.read_ids(shard, row, run),
-            Payload::Ids(_, fields) => {
+            PayloadColumn::Ids(_, fields) if fields.is_empty() => return self.read_ids(shard, row, run),
+            PayloadColumn::Ids(_, fields) => {
                 let fields = fields.clone();
                 return self.read_id_fields(&fields, shard, row, run);
             }
@@ -155,7 +155,7 @@ impl ParquetReader {
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
-        let is_text = matches!(self.source.payload, Payload::Text(_) | Payload::Chat(_));
+        let is_text = matches!(self.source.payload, PayloadColumn::Text(_) | PayloadColumn::Chat(_));
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;

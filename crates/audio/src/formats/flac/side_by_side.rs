@@ -43,7 +43,7 @@ impl Work for SideBySide<'_, '_> {
         let (_, header) = frames.first()?;
         let (n_channels, stride) = (usize::from(header.channels.count()), BEFORE + header.block as usize);
         let n = frames.len() * n_channels;
-        let mut predictors = [Predictor::default(); LANES];
+        let mut predictors = [LanePredictor::default(); LANES];
         let planes = samples.chunks_exact_mut(n_channels * stride);
         let mut readers =
             frames.iter().zip(planes).zip(predictors.chunks_exact_mut(n_channels)).enumerate().map(
@@ -111,7 +111,7 @@ fn read<const REFILLS: u32>(
 
 /// The predictor of a subframe, and the bits by which its samples are shifted at last.
 #[derive(Clone, Copy, Default)]
-struct Predictor {
+struct LanePredictor {
     order: usize,
     coefficients: [i32; MAX_ORDER],
     shift: u32,
@@ -126,7 +126,7 @@ struct FrameReader<'a, 'b> {
     width: u32,
     until: usize,
     planes: &'b mut [i32],
-    predictors: &'b mut [Predictor],
+    predictors: &'b mut [LanePredictor],
     /// The subframes that were begun.
     n_begun: usize,
     /// Where the next residual goes in `planes`, and where its partition and its subframe end.
@@ -145,7 +145,7 @@ impl<'a, 'b> FrameReader<'a, 'b> {
         width: u32,
         until: usize,
         planes: &'b mut [i32],
-        predictors: &'b mut [Predictor],
+        predictors: &'b mut [LanePredictor],
     ) -> Self {
         let bits = Bits::new(bytes, header.len);
         let (at, stop, end, len) = (0, 0, 0, 0);
@@ -266,7 +266,7 @@ impl<'a, 'b> FrameReader<'a, 'b> {
 /// Adds the predictions to the residuals, one subframe in each lane.
 #[inline(always)]
 fn predict<V: Lanes, const N: usize>(
-    predictors: &[Predictor],
+    predictors: &[LanePredictor],
     samples: &mut [i32],
     stride: usize,
 ) -> Option<()> {
