@@ -49,7 +49,9 @@ impl ArrayColumns {
                 );
                 return Err(Error::new(ErrorKind::Schema, message));
             }
-            self.tools = Some(self.nested(tools, path, field, cache)?);
+            let mut tools = self.nested(tools, path, field, cache)?;
+            tools.values.leave_out_nulls();
+            self.tools = Some(tools);
         }
         Ok(())
     }
@@ -75,7 +77,7 @@ impl ArrayColumns {
         if !left_out.is_empty() {
             cache.once(|| {
                 log::info!(
-                    "fields of other types than texts, numbers, booleans, lists and structs are left out of conversations: {}",
+                    "fields of other types than texts, numbers, booleans, lists and structs, or deeper than {DEEPEST} levels, are left out of conversations: {}",
                     left_out.join(", ")
                 );
             });

@@ -56,6 +56,20 @@ pub(crate) struct NestedValues {
     pub kind: NestedKind,
 }
 
+impl NestedValues {
+    /// Leaves out all fields that are null.
+    pub(crate) fn leave_out_nulls(&mut self) {
+        match &mut self.kind {
+            NestedKind::List(_, items) => items.leave_out_nulls(),
+            NestedKind::Struct(fields) => fields.iter_mut().for_each(|field| {
+                field.is_kept = false;
+                field.values.leave_out_nulls();
+            }),
+            _ => {}
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NestedKind {
     Null,

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, block::BlockPool, catch_panic::guarded, memory_permits::MemoryPermits,
-    storage::StoredFile,
+    nested::most_json, storage::StoredFile,
 };
 
 /// The target size of a batch in bytes, and its most rows.
@@ -106,6 +106,7 @@ impl GroupDecoder {
             batch_rows,
             recent,
             max_record_bytes: open.max_record_bytes,
+            json_from: open.plan.leaves.len() - open.plan.n_json,
         };
         let selection = (rows.start > 0).then(|| {
             let [skipped, selected] = [rows.start, rows.end - rows.start].map(|n| n as usize);
@@ -230,6 +231,8 @@ struct GroupChunks<'a> {
     batch_rows: u64,
     recent: &'a RecentPages,
     max_record_bytes: u64,
+    /// The first of the columns that become JSON.
+    json_from: usize,
 }
 
 impl RowGroups for GroupChunks<'_> {
@@ -246,7 +249,11 @@ impl RowGroups for GroupChunks<'_> {
             pages: Box::new(pages),
             is_nullable: levels.max_def_level() > 0,
             repetition: u32::try_from(levels.max_rep_level()).unwrap_or(0),
-            max_bytes: self.max_record_bytes,
+            // A row of JSON has as many values as bytes at most, in each of its columns.
+            max_bytes: match column < self.json_from {
+                true => self.max_record_bytes,
+                false => most_json(self.max_record_bytes),
+            },
             batch_rows: self.batch_rows,
             value_bytes: length_of(chunk.column_descr()).unwrap_or(0).max(VALUE),
             chunks: self.chunks.clone(),

@@ -318,6 +318,13 @@ impl CheckedPages {
     fn check(&mut self, page: &Page) -> Result<(), ParquetError> {
         let mut expanded = self.expanded(page)?;
         if self.repetition > 0 && !matches!(page, Page::DictionaryPage { .. }) {
+            // The decoder skips rows for ever where levels are missing.
+            let n_levels = n_repetition_levels(page, self.repetition);
+            if n_levels < u64::from(page.num_values()) {
+                let message =
+                    format!("a page of {} values has {n_levels} repetition levels", page.num_values());
+                return Err(ParquetError::General(message));
+            }
             // A run of any number of equal values takes a few bytes. If rows are lists, one row may have all
             // of them, and go on in further pages.
             let values = u64::from(page.num_values()).saturating_mul(self.value_bytes);
@@ -384,6 +391,35 @@ impl CheckedPages {
             _ => Ok(0),
         }
     }
+}
+
+/// The number of repetition levels in a page of lists, whose largest is `repetition`, or a few more.
+///
+/// Source: Parquet format, "Run length encoding / bit-packing hybrid".
+fn n_repetition_levels(page: &Page, repetition: u32) -> u64 {
+    let width = u64::from(u32::BITS - repetition.leading_zeros());
+    let levels = match page {
+        Page::DataPage { buf, rep_level_encoding: Encoding::RLE, .. } => {
+            let len = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
+            buf.get(4..).map(|levels| &levels[..len.min(levels.len())])
+        }
+        Page::DataPageV2 { buf, rep_levels_byte_len, .. } => buf.get(..*rep_levels_byte_len as usize),
+        // Bits of an older encoding, as many as there are values.
+        Page::DataPage { buf, .. } => return buf.len() as u64 * 8 / width,
+        Page::DictionaryPage { .. } => None,
+    };
+    let (mut levels, mut n) = (Varints(levels.unwrap_or_default()), 0u64);
+    while let Some(header) = levels.unsigned() {
+        let (count, len) = match header & 1 {
+            0 => (header >> 1, width.div_ceil(8)),
+            _ => ((header >> 1).saturating_mul(8), (header >> 1).saturating_mul(width)),
+        };
+        let left = levels.0.len() as u64;
+        // A run that is cut off has the packed levels whose bytes are there.
+        n = n.saturating_add(if len <= left { count } else { (left * 8 / width).min(count) });
+        levels.0 = &levels.0[len.min(left) as usize..];
+    }
+    n
 }
 
 /// Whether the first value of a page of lists is the first of its row: its repetition level is 0.
@@ -491,6 +527,33 @@ pub(super) fn unpacked() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repetition_levels_are_counted() {
+        let page = |levels: &[u8], rest: usize| {
+            let mut buf = levels.to_vec();
+            buf.resize(levels.len() + rest, 0xff);
+            Page::DataPageV2 {
+                buf: buf.into(),
+                num_values: 0,
+                encoding: Encoding::PLAIN,
+                num_nulls: 0,
+                num_rows: 0,
+                def_levels_byte_len: 0,
+                rep_levels_byte_len: levels.len() as u32,
+                is_compressed: false,
+                statistics: None,
+            }
+        };
+        let count = |levels: &[u8], repetition| n_repetition_levels(&page(levels, 9), repetition);
+        // A run of 5, a run of 300 of two bytes' header, two groups of eight of width 1.
+        assert_eq!(count(&[10, 1], 1), 5);
+        assert_eq!(count(&[0xd8, 4, 0, 5, 0xff, 0], 1), 300 + 16);
+        // Of width 2, the second group is cut off in the middle; a run without its value has no level.
+        assert_eq!(count(&[5, 0, 0, 0], 3), 12);
+        assert_eq!(count(&[10], 1), 0);
+        assert_eq!(count(&[], 1), 0);
+    }
 
     #[test]
     fn deltas_are_walked() {

@@ -34,6 +34,8 @@ pub(super) struct ColumnPlan {
     pub schema: SchemaDescPtr,
     /// The index in the file of each column that is decoded.
     pub leaves: Vec<usize>,
+    /// How many of the last of these become JSON.
+    pub n_json: usize,
     /// Whether the bytes and paths are fields of a struct, the first column of a batch.
     pub is_struct: bool,
     /// The indices of the payload's bytes and path, in a batch or in the struct.
@@ -269,6 +271,7 @@ impl ColumnPlan {
             others.push((Arc::clone(&other.name), Some(roots.len())));
             roots.push(as_bytes(&only)?);
         }
+        let n_others = leaves.len();
         let mut nested = |wanted: &Option<NestedColumn>| {
             let Some(wanted) = wanted else { return Ok(None) };
             let [column, within @ ..] = &wanted.path[..] else { return Ok(None) };
@@ -284,6 +287,7 @@ impl ColumnPlan {
         Ok(Self {
             levels: levels_of(&schema, &nested)?,
             schema: Arc::new(schema),
+            n_json: leaves.len() - n_others,
             leaves,
             is_struct,
             bytes,

@@ -252,6 +252,7 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         levels,
         schema,
         leaves,
+        n_json: 0,
         is_struct: false,
         bytes: None,
         path: None,
