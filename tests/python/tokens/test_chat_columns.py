@@ -53,9 +53,11 @@ TOOL = pa.struct(
             "function",
             pa.struct([("name", pa.string()), ("strict", pa.bool_()), ("parameters", PARAMETERS_OF_TOOLS)]),
         ),
+        ("content", pa.string()),
     ]
 )
-"""The fields in the order of the objects, which templates write; pyarrow would sort them."""
+"""The fields in the order of the objects, which templates write; pyarrow would sort them. No tool has a `content`: it
+is kept of messages alone."""
 
 Write = Callable[[Path, pa.Table], Path]
 

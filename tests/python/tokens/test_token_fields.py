@@ -236,6 +236,33 @@ def test_bad_rows(tmp_path: Path) -> None:
         assert all(found == kind and part in reason for row, found, reason in errors if row == at), (at, errors)
 
 
+def test_a_wrong_byte_in_the_header_of_a_page_of_lists_ends_a_pass(tmp_path: Path) -> None:
+    """Among them headers that claim fewer repetition levels than values: the decoder would skip rows for ever."""
+    lists = [list(range(at % 3 + 2)) for at in range(60)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"input_ids": lists}),
+        path,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        data_page_version="2.0",
+    )
+    whole = path.read_bytes()
+    messages = set()
+    # The first page's header begins behind the file's signature.
+    for at in range(4, 40):
+        path.write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
+        try:
+            with forebay.TokenLoader(Ids(path), **PARAMETERS | {"infinite": False, "seq_len": 16}) as loader:
+                for _ in loader:
+                    pass
+                messages |= {str(error) for error in loader.errors()}
+        except (forebay.ForebayError, OSError) as error:
+            messages.add(str(error))
+    assert any("repetition levels" in message for message in messages), messages
+
+
 def test_parameters(tmp_path: Path, rows: Path) -> None:
     source = Ids(rows, labels="labels", weights="weights")
     assert Ids(rows, "input_ids", "labels", "weights") == source
