@@ -114,7 +114,7 @@ def test_paths_beside_the_file(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together(shards: Shards, tmp_path: Path) -> None:
     arrow, parquet = shards
-    with pytest.raises(forebay.ConfigError, match=r"0\.parquet is Parquet and .*0\.arrow is not"):
+    with pytest.raises(forebay.ConfigError, match=r"0\.arrow is Arrow and .*0\.parquet is Parquet; the shards"):
         forebay.Loader([arrow[0], parquet[0]], **SMALL)
     with pytest.raises(forebay.ConfigError, match="mmap=True maps Arrow shards"):
         forebay.Loader(parquet, mmap=True, **SMALL)

@@ -129,8 +129,8 @@ struct FrameReader<'a, 'b> {
     predictors: &'b mut [LanePredictor],
     /// The subframes that were begun.
     n_begun: usize,
-    /// Where the next residual goes in `planes`, and where its partition and its subframe end. Before the first
-    /// partition of a predictor, `stop` is where its subframe begins: at or before `at`.
+    /// Where the next residual goes in `planes`, and where its partition and its subframe end. Before the
+    /// first partition of a predictor, `stop` is where its subframe begins: at or before `at`.
     at: usize,
     stop: usize,
     end: usize,
@@ -183,7 +183,8 @@ impl<'a, 'b> FrameReader<'a, 'b> {
             }
             let is_last = self.n_begun == self.predictors.len();
             let n_done = self.block() - (self.end - self.at);
-            // By the partitions: one without residuals, behind as many samples as the block has, is still read.
+            // By the partitions: one without residuals, behind as many samples as the block has, is still
+            // read.
             if self.stop == self.end || is_last && n_done >= self.until {
                 if is_last {
                     return Some(false);

@@ -48,8 +48,8 @@ impl Cpus {
     pub(crate) fn bind_thread(&self) {
         #[cfg(target_os = "linux")]
         {
-            // SAFETY: bytes of zero are the empty set; the numbers are below `MOST`; the call affects only the
-            // calling thread (0) and reads a set that outlives it.
+            // SAFETY: bytes of zero are the empty set; the numbers are below `MOST`; the call affects only
+            // the calling thread (0) and reads a set that outlives it.
             let is_bound = unsafe {
                 let mut set: libc::cpu_set_t = std::mem::zeroed();
                 self.0.iter().for_each(|&number| libc::CPU_SET(number, &mut set));
