@@ -7,7 +7,11 @@
 //! one before is then the cost of more workers. CPU seconds and context switches are the system's (`/proc`,
 //! Linux), so other processes disturb them little. Each figure is the median of five runs.
 
-#![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench prints its table, and fails by panicking"
+)]
 
 #[path = "../tests/toy/mod.rs"]
 mod toy;
