@@ -97,8 +97,8 @@ impl Recordings {
     /// paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
-    /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
-    /// files are given, or Parquet is to be mapped.
+    /// Those of [`ArrowSource::open`](super::ArrowSource::open) or of other formats; [`ErrorKind::Config`] if
+    /// both kinds of files are given, or Parquet is to be mapped.
     pub fn open<T: Clone + Into<Entry>>(groups: &[impl AsRef<[T]>], options: &ArrowOptions) -> Result<Self> {
         Self::open_in(options.storage(), groups, options)
     }

@@ -62,7 +62,8 @@ pub enum Affine {
     Bands(Vec<(f32, f32)>),
 }
 
-/// The parameters of a [`SpectrogramTransform`], with torchaudio's names and meanings.
+/// The parameters of a [`SpectrogramTransform`](super::SpectrogramTransform), with torchaudio's names and
+/// meanings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpectrogramConfig {
     /// Samples per second of the waveforms. 1 to 768 000.

@@ -175,7 +175,7 @@ impl Steps {
     /// `time`.
     ///
     /// # Errors
-    /// As [`Source::shard_rows`].
+    /// As [`RowStore::shard_rows`].
     pub fn go_on(&mut self, source: &DatasetSource, time: Duration) -> Result<Option<(u64, u64)>> {
         if let Some(n @ 1..) = self.all_alike {
             return Ok(Some((self.epoch + self.left / n, self.left % n)));

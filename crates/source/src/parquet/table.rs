@@ -132,7 +132,7 @@ impl ParquetTable {
     /// The next rows, at least one; None after the last.
     ///
     /// # Errors
-    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row
+    /// As [`super::ParquetReader`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row
     /// beyond the limit.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(n) = self.rows_of(self.group) {
