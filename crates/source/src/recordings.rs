@@ -244,7 +244,10 @@ impl Recordings {
         let number =
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
         self.contents().columns[number].check_flat(column)?;
-        let (files, number) = self.files.clone().for_column(column, number)?;
+        let (files, number) = match self.files.with_only_column(column)? {
+            Some(files) => (files, 0),
+            None => (self.files.clone(), number),
+        };
         parallel::each("forebay-index", self.shards(), THREADS, |shard| {
             let mut reader = RecordingsReader::new(files.clone(), self.order.clone());
             let mut kept = T::default();

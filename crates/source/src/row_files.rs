@@ -43,12 +43,13 @@ pub(crate) trait RowFiles: RowStore + fmt::Debug {
 
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows>;
 
-    /// The files as they are best read for the other column `name` alone, and its number there; here it is
-    /// `number`.
+    /// The same files with the column `name` as their only other column, if its values cost less there.
     ///
     /// # Errors
     /// Those of opening them.
-    fn for_column(self: Arc<Self>, name: &str, number: usize) -> Result<(Arc<dyn RowFiles>, usize)>;
+    fn with_only_column(&self, _name: &str) -> Result<Option<Arc<dyn RowFiles>>> {
+        Ok(None)
+    }
 }
 
 /// [`ReadRecordings`] as a trait of objects, which the type of its requests forbids.

@@ -1,3 +1,5 @@
+//! Tests of the checks of a loader's parameters.
+
 use super::*;
 use crate::{tasks::ClipRule, transform::CropMode};
 

@@ -335,10 +335,6 @@ impl RowFiles for ArrowSource {
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
         Box::new(self.reader())
     }
-
-    fn for_column(self: Arc<Self>, _name: &str, number: usize) -> Result<(Arc<dyn RowFiles>, usize)> {
-        Ok((self, number))
-    }
 }
 
 impl RowStore for ArrowSource {

@@ -417,10 +417,9 @@ impl RowFiles for ParquetSource {
         Box::new(self.reader())
     }
 
-    /// Without the others, whose pages would be decoded as well.
-    fn for_column(self: Arc<Self>, name: &str, _number: usize) -> Result<(Arc<dyn RowFiles>, usize)> {
-        let alone = self.reopened(&ParquetOptions::columns(vec![name.to_owned()]))?;
-        Ok((Arc::new(alone), 0))
+    /// The pages of the others would be decoded as well.
+    fn with_only_column(&self, name: &str) -> Result<Option<Arc<dyn RowFiles>>> {
+        Ok(Some(Arc::new(self.reopened(&ParquetOptions::columns(vec![name.to_owned()]))?)))
     }
 }
 

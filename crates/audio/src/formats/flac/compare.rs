@@ -76,13 +76,14 @@ fn together(decoder: &mut FrameDecoder, bytes: &[u8], stream: &Stream, planes: &
 }
 
 /// Decodes `bytes` as a frame, however damaged: width, channels, and block size in two bytes, then subframes.
-pub(crate) fn any_frame(bytes: &[u8]) {
-    let Some((&[bits, channels, high, low], subframes)) = bytes.split_first_chunk() else { return };
+/// Whether it was decoded.
+pub(crate) fn any_frame(bytes: &[u8]) -> bool {
+    let Some((&[bits, channels, high, low], subframes)) = bytes.split_first_chunk() else { return false };
     let (bits, channels) = (bits % 29 + 4, channels % 11);
     let mut frame = vec![0xff, 0xf8, 0x70, channels << 4, 0, high, low];
     frame.push(crc8(&frame));
     frame.extend_from_slice(subframes);
     let count = if channels < 8 { channels + 1 } else { 2 };
     let stream = Stream { sample_rate: 44100, channels: count, bits, is_variable: false, fixed: None };
-    decoded(&mut decoders(), &frame, &stream);
+    decoded(&mut decoders(), &frame, &stream).is_some()
 }

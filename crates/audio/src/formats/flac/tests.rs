@@ -312,6 +312,45 @@ fn unlike_frames_side_by_side_equal_single_ones() {
     assert!(n_decoded > 300, "{n_decoded} decoded");
 }
 
+/// Writes bits, the highest first.
+#[derive(Default)]
+struct BitWriter(Vec<u8>, usize);
+
+impl BitWriter {
+    fn put(&mut self, value: u32, n: usize) {
+        for bit in (0..n).rev() {
+            if self.1 % 8 == 0 {
+                self.0.push(0);
+            }
+            *self.0.last_mut().unwrap() |= ((value >> bit & 1) as u8) << (7 - self.1 % 8);
+            self.1 += 1;
+        }
+    }
+}
+
+/// The Rice parameter of a partition without residuals is read, also side by side: the next subframe follows.
+#[test]
+fn a_predictor_may_be_as_long_as_its_block() {
+    let (bits, block) = (16, 16);
+    let sample = |i: u32| i * 2609 % 65_521;
+    let mut frame = BitWriter::default();
+    // Linear prediction of order 16: samples, precision 15, shift 10, coefficients, one partition.
+    frame.put((31 + block) << 1, 8);
+    (0..block).for_each(|i| frame.put(sample(i), bits));
+    frame.put(14, 4);
+    frame.put(10, 5);
+    (0..block).for_each(|i| frame.put(100 * i, 15));
+    frame.put(0, 2 + 4 + 4);
+    // The other channel as it is.
+    frame.put(1 << 1, 8);
+    (0..block).for_each(|i| frame.put(sample(100 + i), bits));
+    // Bits and channels as `any_frame` takes them, and the block.
+    let mut bytes = vec![bits as u8 - 4, 1, 0, block as u8 - 1];
+    bytes.extend(&frame.0);
+    bytes.extend([0; 2]);
+    assert!(any_frame(&bytes), "the frame is refused");
+}
+
 /// Numbers for tests, by a linear congruence.
 struct Random(u64);
 

@@ -17,7 +17,7 @@ impl Cpus {
     /// The CPUs in a list such as `0-7,16`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if it is no list, has a CPU that the process may not use, or the system is not
+    /// [`ErrorKind::Config`] if it is not a list, has a CPU that the process may not use, or the system is not
     /// Linux.
     pub fn parse(list: &str) -> Result<Self> {
         let refused = |message: String| Error::new(ErrorKind::Config, message);
@@ -63,7 +63,7 @@ impl Cpus {
     }
 }
 
-/// The numbers of a list, ascending; `None` if it is no list.
+/// The numbers of a list, ascending; `None` if it is not one.
 fn numbers(list: &str) -> Option<Vec<usize>> {
     let number = |text: &str| text.parse().ok().filter(|&number: &usize| number < MOST);
     let mut numbers = Vec::new();

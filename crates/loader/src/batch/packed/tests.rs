@@ -1,3 +1,5 @@
+//! Tests of the packer's collator.
+
 use super::*;
 use crate::{
     batch::{Extras, LossPlan, SourceMix, token_fields},

@@ -1,3 +1,5 @@
+//! Tests of the tables of parameters.
+
 use super::*;
 use crate::LoaderConfig;
 use crate::config::advice::distance;

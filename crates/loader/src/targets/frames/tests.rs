@@ -1,3 +1,5 @@
+//! Tests of labels on frames.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Tests of the checks of footers and page headers.
+
 use super::*;
 
 const fn struct_field(step: u8) -> u8 {
