@@ -251,6 +251,22 @@ def test_text_that_is_not_utf8(tmp_path: Path, tokenizer: Path) -> None:
         assert "a text is not UTF-8" in error["reason"]
 
 
+def test_a_page_of_a_few_bytes_with_many_values_is_refused(tmp_path: Path, tokenizer: Path) -> None:
+    """Each value has a byte of JSON at least, so a row cannot have more of them; it is not decoded."""
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    good = pa.array([[{"role": "assistant", "content": "good"}]], kind)
+    n = 5_000_000
+    many = pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.nulls(n, kind.value_type))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"messages": pa.chunked_array([good, many])}), path, row_group_size=1, compression="zstd")
+    assert path.stat().st_size < 10_000
+    with forebay.TokenLoader(Chat(path, template="chatml"), tokenizer, **PARAMETERS | {"bos_id": BOS}) as found:
+        assert set(rows_of(found)) == {0}
+        [error] = found.errors()
+    assert error["kind"] == "too_large"
+    assert "at most 67108864 bytes of values are allowed" in error["reason"]
+
+
 @pytest.mark.parametrize("name", ["parquet", "stream"])
 def test_resume_and_ranks(tmp_path: Path, tokenizer: Path, name: str) -> None:
     path = WRITERS[name](tmp_path, pa.table({"messages": [chats.conversation(at) for at in range(300)]}))
