@@ -319,7 +319,7 @@ struct BitWriter(Vec<u8>, usize);
 impl BitWriter {
     fn put(&mut self, value: u32, n: usize) {
         for bit in (0..n).rev() {
-            if self.1 % 8 == 0 {
+            if self.1.is_multiple_of(8) {
                 self.0.push(0);
             }
             *self.0.last_mut().unwrap() |= ((value >> bit & 1) as u8) << (7 - self.1 % 8);
