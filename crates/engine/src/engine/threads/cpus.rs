@@ -17,8 +17,8 @@ impl Cpus {
     /// The CPUs in a list such as `0-7,16`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if it is not a list, has a CPU that the process may not use, or the system is not
-    /// Linux.
+    /// [`ErrorKind::Config`] if it is not a list, has a CPU that the process may not use, or the system is
+    /// not Linux.
     pub fn parse(list: &str) -> Result<Self> {
         let refused = |message: String| Error::new(ErrorKind::Config, message);
         let numbers = numbers(list).ok_or_else(|| {
