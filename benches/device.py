@@ -149,7 +149,8 @@ def parity(device: str, _options: argparse.Namespace, clock: Clock) -> dict[str,
     steps = [SpecAugment(20, 2, 30, 2, warp=5, fill=-77.0), FrameRoll(), Mixup(0.4), CutMix(part="box")]
     module = Augment(steps, "icefall", padding="included")
     bits = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 64)
-    drawn = torch.from_numpy(module.draw({"waveform": np.zeros((64, 16_000)), "augment_bits": bits})["augment_draws"])
+    batch = {"waveform": np.zeros((64, 16_000)), "augment_bits": bits, "slot": np.arange(64)}
+    drawn = torch.from_numpy(module.draw(batch)["augment_draws"])
     spectrogram = torch.randn(64, 100, 80, generator=torch.Generator().manual_seed(0))
     here = module(spectrogram, drawn)
     there = module.to(device)(spectrogram.to(device), drawn.to(device)).cpu()

@@ -1019,6 +1019,7 @@ def _augment_numbers(
     front_end: _FrontEndPart,
     bits: NDArray[np.int64],
     *,
+    slots: NDArray[np.int64],
     first: NDArray[np.int64],
     valid: NDArray[np.int64],
     n_samples: NDArray[np.int64],

@@ -1,5 +1,6 @@
 """`forebay.torch.Augment`: steps of `forebay.augment` on features and on pairs, on any device, as in a loader."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from forebay import augment
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, _augment_numbers
 from forebay._front_end_tables import Padding, tables
+from forebay._torch_packed import PackedRows
 
 __all__ = ["Augment"]
 
@@ -23,7 +25,8 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
 
     A loader of waveforms with `outputs=["augment_bits"]` gives the random bits of each clip, which follow from its
     seed, the epoch and the example. `draw`, on the CPU, makes of them what each step draws, in Rust, as the loader's
-    workers do; the module applies it to the features where they are, and nothing waits for the device:
+    workers do; the module applies it to the features where they are, and nothing waits for the device. Pairs also need
+    the output `"slot"`: rows are a pair by where they were drawn, whatever bad records a pass has left out.
 
     >>> compute = forebay.torch.Features("birdset").to("cuda")  # doctest: +SKIP
     >>> for batch in forebay.torch.DevicePrefetcher(loader, "cuda", prepare=augment.draw):  # doctest: +SKIP
@@ -63,7 +66,7 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         self._padding = padding
         none = np.zeros(0, np.int64)
         self._n_numbers = _augment_numbers(
-            self.steps, self.front_end, none, first=none, valid=none, n_samples=none, padded=0
+            self.steps, self.front_end, none, slots=none, first=none, valid=none, n_samples=none, padded=0
         ).shape[1]
         each = tuple(augment._each(self.steps))
         self._on_features = tuple(step for step in each if augment._is_on_features(step))
@@ -92,18 +95,20 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
     def draw(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch with the field `augment_draws`, what the steps draw for its rows: float64 `[batch, ...]`.
 
-        `batch` is that of a loader, in numpy or as tensors on the CPU: `waveform`; `augment_bits`; `valid_samples`, if
-        rows have padding; `start`, if zeros come first, with `padding="included"`; `offsets`, if it is packed. Leave
-        `valid_samples` out where the loader counts padding as a part of the clip: where it repeats a short recording,
-        or after `Noise`, `Mix` and `Reverb`. With `crop=Views(n)` the draws are `[batch, n, ...]`.
+        `batch` is that of a loader, in numpy or as tensors on the CPU: `waveform`; `augment_bits`; `slot`, for steps on
+        pairs; `valid_samples`, if rows have padding; `start`, if zeros come first, with `padding="included"`;
+        `offsets`, if it is packed. Leave `valid_samples` out where the loader counts padding as a part of the clip:
+        where it repeats a short recording, or after `Noise`, `Mix` and `Reverb`. With `crop=Views(n)` the draws are
+        `[batch, n, ...]`.
         """
         if not isinstance(batch, Mapping):
             raise wrong_type("batch", "a batch of a loader, a dict", batch)
-        missing = [name for name in ("waveform", "augment_bits") if name not in batch]
+        needed = ["augment_bits", "slot"] if self._on_pairs else ["augment_bits"]
+        missing = [name for name in ("waveform", *needed) if name not in batch]
         if missing:
             raise ConfigError(
                 f"batch has no {missing[0]!r}: a loader of waveforms gives it, with features=Waveform(...) and "
-                'outputs=["augment_bits"]'
+                f"outputs={json.dumps(needed)}"
             )
         bits = _array("augment_bits", batch["augment_bits"])
         if bits.ndim > 1 and self._on_pairs:
@@ -131,19 +136,32 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
             seconds = _array("start", batch["start"], np.float64)
             first = np.maximum(0, np.rint(-seconds * self.front_end.sample_rate)).astype(np.int64)
         valid = lengths if valid is None else valid
-        each = [np.ascontiguousarray(array).reshape(-1) for array in (bits, first, valid, lengths)]
+        slots = _array("slot", batch["slot"]) if self._on_pairs else np.zeros(bits.shape, np.int64)
+        if slots.shape != bits.shape:
+            raise ConfigError(
+                f"slot has the shape {list(slots.shape)}, and augment_bits {list(bits.shape)}: they are of different "
+                "batches"
+            )
+        each = [np.ascontiguousarray(array).reshape(-1) for array in (bits, slots, first, valid, lengths)]
         draws = _augment_numbers(
-            self.steps, self.front_end, each[0], first=each[1], valid=each[2], n_samples=each[3], padded=n
-        )
+            self.steps, self.front_end, each[0], slots=each[1], first=each[2], valid=each[3], n_samples=each[4],
+            padded=n,
+        )  # fmt: skip
         draws = draws.reshape(*bits.shape, self._n_numbers)
         is_torch = isinstance(batch["augment_bits"], torch.Tensor)
         return {**batch, "augment_draws": torch.from_numpy(draws) if is_torch else draws}
 
-    def forward(self, features: Any, draws: Any) -> Any:
-        """The features, float32, float16 or bfloat16, changed by `draws`, the batch's `augment_draws` beside them."""
+    def forward(self, features: Any, draws: Any, *, offsets: Any = None) -> Any:
+        """The features, float32, float16 or bfloat16, changed by `draws`, the batch's `augment_draws` beside them.
+
+        `offsets`, int32 or int64 `[batch + 1]`, is that of packed features, as `Features` returns both. Rows are padded
+        inside, as those of `Features`; on a device, offsets are waited for. Pairs are those of padded rows alone.
+        """
         if not isinstance(features, torch.Tensor) or not features.is_floating_point():
             found = features.dtype if isinstance(features, torch.Tensor) else type(features).__name__
             raise TypeError(f"features is {found}, must be a tensor of float32, float16 or bfloat16")
+        if offsets is not None:
+            return self._of_packed(features, draws, offsets)
         if features.dim() != self._n_axes:
             axes = ["n_mels", "n_frames"] if self._is_time_last else ["n_frames", "n_mels"]
             shape = ", ".join(["batch", *(["channels"] if self._n_axes == 4 else []), *axes])
@@ -172,11 +190,26 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
                     x = _rolled(x, draws, draws[:, at + 1])
                     at += 2
             for _ in self._on_pairs:
-                x = rounded(_exchanged(x, draws[:, at : at + 5]))
+                x = rounded(_exchanged(x, draws[:, at : at + 5], _partners(draws)))
                 at += 5
         x = x if self._is_time_last else x.transpose(-1, -2)
         x = x if self._n_axes == 4 else x[:, 0]
         return x.to(dtype).contiguous()
+
+    def _of_packed(self, features: Any, draws: Any, offsets: Any) -> Any:
+        """Features of rows one after the other, along their frames."""
+        if self._on_pairs:
+            name = type(self._on_pairs[0]).__name__
+            raise ConfigError(
+                f"offsets is of packed features, and {name} mixes rows of one shape: pad them, or leave it out"
+            )
+        axis = self._n_axes - 2 - (0 if self._is_time_last else 1)
+        if features.dim() != self._n_axes - 1:
+            axes = ["n_mels", "total"] if self._is_time_last else ["total", "n_mels"]
+            shape = ", ".join([*(["channels"] if self._n_axes == 4 else []), *axes])
+            raise ConfigError(f"features have the shape {list(features.shape)}, must be [{shape}] beside offsets")
+        rows = PackedRows(offsets, features.shape[axis], "frames of the features", features.device)
+        return rows.packed(self(rows.padded(features, axis), draws), axis, rows.lengths)
 
     def pairs(self, draws: Any) -> tuple[Any, Any]:
         """The weight of each row itself after mixing, float64 `[batch]`, and the row it is mixed with, int64 `[batch]`.
@@ -190,7 +223,7 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         if not self._on_pairs:
             return torch.ones(draws.shape[0], dtype=torch.float64, device=draws.device), own
         share = draws[:, -1]
-        return 1.0 - share, torch.where(share > 0, _partners(own), own)
+        return 1.0 - share, torch.where(share > 0, _partners(draws), own)
 
     def _check(self, draws: Any) -> None:
         if not isinstance(draws, torch.Tensor) or draws.dtype != torch.float64:
@@ -287,14 +320,14 @@ def _rolled(x: Any, draws: Any, shift: Any) -> Any:
     return _taken(x, torch.where(_valid(x, draws), moved, places))
 
 
-def _partners(rows: Any) -> Any:
-    """The other row of each pair; itself of the last of an odd number."""
-    return torch.clamp(rows ^ 1, max=max(rows.shape[0] - 1, 0))
+def _partners(draws: Any) -> Any:
+    """The other row of each pair; the row itself of one without."""
+    return draws[:, -2].to(torch.int64).clamp(0, max(draws.shape[0] - 1, 0))
 
 
-def _exchanged(x: Any, taken: Any) -> Any:
+def _exchanged(x: Any, taken: Any, partners: Any) -> Any:
     """Each row with what it takes of its partner: weight, bands, frames."""
-    other = x[_partners(_arange(x, 0))]
+    other = x[partners]
     part = _inside(_arange(x, -2), taken[:, 1:3])[:, :, None] & _inside(_arange(x, -1), taken[:, 3:5])[:, None]
     weight = torch.where(part, taken[:, :1, None].to(torch.float32), 0.0)[:, None]
     # Weights of 0 and 1 copy, so that an infinite value stays where it belongs.

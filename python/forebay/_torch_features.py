@@ -11,6 +11,7 @@ from forebay import _front_end_steps as front_end_steps
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError
 from forebay._front_end_tables import FULL_SCALE, Padding, tables
+from forebay._torch_packed import PackedRows
 
 __all__ = ["Features"]
 
@@ -234,41 +235,21 @@ class Features(torch.nn.Module):  # type: ignore[misc]
             )
         if not isinstance(waveform, torch.Tensor):
             raise TypeError(f"waveform is {type(waveform).__name__}, must be a tensor of float32, float16 or int16")
-        if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
-            raise wrong_type("offsets", "a tensor of int32 or int64", offsets)
-        ends = offsets.cpu().numpy().astype(np.int64)
         is_of_channels = self.front_end.channels == "all" or waveform.dim() == 2
         if waveform.dim() != (2 if is_of_channels else 1):
             raise ConfigError(
                 f"waveform has the shape {list(waveform.shape)}, must be [total] or [channels, total] beside offsets"
             )
-        total, lengths = waveform.shape[-1], np.diff(ends)
-        if ends.ndim != 1 or len(ends) < 1 or ends[0] != 0 or ends[-1] != total or (lengths < 0).any():
-            raise ConfigError(
-                f"offsets has the shape {list(offsets.shape)} and ends with {ends[-1:].tolist()}, must rise from 0 to "
-                f"the {total} samples of the waveforms, [batch + 1]"
-            )
-        device = waveform.device
-
-        def moved(array: Any) -> Any:
-            tensor = torch.from_numpy(np.ascontiguousarray(array))
-            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-        longest = int(lengths.max(initial=0))
-        at = np.minimum(ends[:-1, None] + np.arange(longest), max(total - 1, 0))
-        padded = waveform[..., moved(at)]
-        features = self(padded.movedim(0, 1) if is_of_channels else padded, moved(lengths))
+        rows = PackedRows(offsets, waveform.shape[-1], "samples of the waveforms", waveform.device)
+        lengths = rows.lengths
+        features = self(rows.padded(waveform, waveform.dim() - 1), rows.moved(lengths))
         if self._tables.is_waveform:
             counts = lengths
         else:
             counts = np.where(lengths >= self._tables.fewest(), self._tables.count(lengths), 0)
-        # Of all places of padded rows, those of the rows' own frames.
-        axis = features.dim() - 1 - (0 if self._tables.is_waveform or self.front_end.layout == "mel" else 1)
-        n_places = features.shape[axis]
-        own = np.flatnonzero(np.arange(n_places) < counts[:, None])
-        rows = features.movedim(axis, 1).flatten(0, 1)
-        packed = rows.index_select(0, moved(own)).movedim(0, axis - 1).contiguous()
-        return packed, moved(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+        is_last = self._tables.is_waveform or self.front_end.layout == "mel"
+        packed = rows.packed(features, features.dim() - (2 if is_last else 3), counts)
+        return packed, rows.moved(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
     def _computed(self, x: Any, valid: Any, first: Any) -> Any:
         arrays = {name: getattr(self, name) for name in self._names}

@@ -375,13 +375,14 @@ pub fn _augment_features(
 /// [`Augment::numbers`]. An example has `valid` samples from `first` on in a clip of `n_samples`, and
 /// features of `front_end`; those of pairs are of clips of `padded` samples.
 #[pyfunction]
-#[pyo3(signature = (given, front_end, bits, *, first, valid, n_samples, padded))]
+#[pyo3(signature = (given, front_end, bits, *, slots, first, valid, n_samples, padded))]
 #[expect(clippy::too_many_arguments, reason = "an array for each property of an example")]
 pub fn _augment_numbers<'py>(
     py: Python<'py>,
     given: &Bound<'py, PyAny>,
     front_end: &Bound<'py, PyAny>,
     bits: PyReadonlyArray1<'py, i64>,
+    slots: PyReadonlyArray1<'py, i64>,
     first: PyReadonlyArray1<'py, i64>,
     valid: PyReadonlyArray1<'py, i64>,
     n_samples: PyReadonlyArray1<'py, i64>,
@@ -404,18 +405,18 @@ pub fn _augment_numbers<'py>(
         .map_err(|refused| refused.raised("front_end", front_end, "an object of forebay.features"))?
         .plan;
     let (bits, first, valid) = (bits.as_slice()?, first.as_slice()?, valid.as_slice()?);
-    let samples = n_samples.as_slice()?;
+    let (samples, slots) = (n_samples.as_slice()?, slots.as_slice()?);
     // Larger than any clip.
     let natural = |n: i64| n.clamp(0, 1 << 40) as usize;
     let whole = features.whole_axis(padded.min(1 << 40));
     let work = || -> Result<_> {
         let mut examples = fallible_alloc::with_room(bits.len())?;
-        for (((bits, first), valid), n) in bits.iter().zip(first).zip(valid).zip(samples) {
+        for ((((bits, slot), first), valid), n) in bits.iter().zip(slots).zip(first).zip(valid).zip(samples) {
             let n = natural(*n);
             let start = natural(*first).min(n);
             let range = start..n.min(start + natural(*valid));
             let axis = features.axis(&range, n).unwrap_or_else(|| features.whole_axis(n));
-            examples.push(Drawing { bits: *bits as u64, axis });
+            examples.push(Drawing { bits: *bits as u64, axis, slot: natural(*slot) });
         }
         let mut out = fallible_alloc::filled(bits.len() * augment.n_numbers(), 0.0)?;
         augment.numbers(&examples, whole, &mut out);

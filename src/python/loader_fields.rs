@@ -123,6 +123,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
+        "slot" => "place in the batch as it was drawn, before bad records".to_owned(),
         "augment_bits" => "the 64 random bits of the clip, signed".to_owned(),
         "attention_mask" => "1 where the features are valid, 0 where they are padding".to_owned(),
         "audio_mask" => "1 where the row has the recording, in the order of audio, 0 for zeros".to_owned(),

@@ -59,7 +59,7 @@ PAIRS: dict[str, list[Any]] = {
 WAVEFORMS: dict[str, Any] = {
     "features": features.Waveform(sample_rate=RATE, dtype="int16"),
     "label_column": "",
-    "outputs": ["augment_bits", "valid_samples"],
+    "outputs": ["augment_bits", "slot", "valid_samples"],
     "batch_size": 4,
 }
 
@@ -96,7 +96,7 @@ def on_device(batch: dict[str, Any], steps: list[Any], of: Any, padding: Any) ->
 
 def compared(folder: Any, steps: list[Any], of: Any, padding: Any, **given: Any) -> None:
     """Both sides of the bus, batch by batch."""
-    outputs = ["augment_bits", "valid_samples", "start"]
+    outputs = ["augment_bits", "slot", "valid_samples", "start"]
     waveform = features.Waveform(sample_rate=of.sample_rate, dtype="int16")
     here = batches(folder, features=waveform, outputs=outputs, **given)
     there = batches(folder, features=of, outputs=outputs, augment=steps, **given)
@@ -175,12 +175,73 @@ def test_a_substitute_has_its_own_bits(folder: Path, tmp_path: Path) -> None:
     compared(tmp_path, PAIRS["all"], OF["time"], "included", n=6, **CROPS["behind"])
 
 
+def test_bad_records_of_a_finite_pass(folder: Path, tmp_path: Path) -> None:
+    """Rows that a bad record leaves alone are not mixed, and those behind it keep their partners."""
+    for copy in range(3):
+        for file in folder.iterdir():
+            (tmp_path / f"{copy}-{file.name}").write_bytes(file.read_bytes())
+        (tmp_path / f"{copy}-bad.wav").write_bytes((folder / "0.wav").read_bytes()[:40])
+    n = len(list(tmp_path.iterdir())) // 6
+    given = {"infinite": False, "batch_size": 6, "order": "global", **CROPS["behind"]}
+    compared(tmp_path, PAIRS["all"], OF["time"], "included", n=n, **given)
+    slots = [
+        batch["slot"].tolist()
+        for batch in batches(tmp_path, n, features=features.Waveform(sample_rate=RATE), outputs=["slot"], **given)
+    ]
+    assert all(row == sorted(set(row)) and row[-1] < 6 for row in slots)
+    assert sum(row != list(range(len(row))) for row in slots) > 0
+
+
+@pytest.mark.parametrize("name", ["time", "mel", "relative", "narrow"])
+@pytest.mark.parametrize("steps", ["masks", "several", "mean", "minimum"])
+def test_packed_features(steps: str, name: str, folder: Path) -> None:
+    """As a loader of packed features augments them."""
+    of = OF[name]
+    given = {"batching": Buckets(max_duration=6.0, num_buckets=2, packed=True), "batch_size": None, **CROPS["whole"]}
+    waveform = features.Waveform(sample_rate=of.sample_rate, dtype="int16")
+    module, compute = Augment(STEPS[steps], of), Features(of)
+    n_masked = 0
+    for batch, expected in zip(
+        batches(folder, 3, features=waveform, outputs=["augment_bits"], **given),
+        batches(folder, 3, features=of, augment=STEPS[steps], **given),
+        strict=True,
+    ):
+        tensors = forebay.torch.to_tensors(module.draw(batch))
+        made, offsets = compute(tensors["waveform"], offsets=tensors["offsets"])
+        found = module(made, tensors["augment_draws"], offsets=offsets)
+        assert offsets.tolist() == expected["offsets"].tolist()
+        assert (found.shape, found.numpy().dtype) == (expected["spectrogram"].shape, expected["spectrogram"].dtype)
+        values, wanted = found.numpy().astype(np.float32), expected["spectrogram"].astype(np.float32)
+        assert ((values == MARK) == (wanted == MARK)).all()
+        assert np.abs(values - wanted).max() < (1e-3 if found.dtype == torch.float32 else 2e-2)
+        assert found.is_contiguous()
+        n_masked += int((found != made).sum())
+    assert n_masked > 0
+
+
+def test_packed_features_of_channels(folder: Path) -> None:
+    both = features.preset("icefall", channels="all", n_channels=1)
+    module = Augment(STEPS["masks"], both)
+    batching = Buckets(max_duration=6.0, num_buckets=1, packed=True)
+    [batch] = batches(
+        folder, 1, features=features.Waveform(sample_rate=RATE), batching=batching, batch_size=None,
+        outputs=["augment_bits"], **CROPS["whole"],
+    )  # fmt: skip
+    tensors = forebay.torch.to_tensors(module.draw(batch))
+    made, offsets = Features("icefall")(tensors["waveform"], offsets=tensors["offsets"])
+    expected = Augment(STEPS["masks"], "icefall")(made, tensors["augment_draws"], offsets=offsets)
+    found = module(made[None], tensors["augment_draws"], offsets=offsets)
+    assert torch.equal(found[0], expected)
+    none = torch.zeros(0, 80)
+    assert module(none[None], tensors["augment_draws"][:0], offsets=torch.tensor([0])).shape == (1, 0, 80)
+
+
 def test_channels(folder: Path) -> None:
     """Masks are the same in each channel, and each has its own mean."""
     both = features.preset("icefall", channels="all", n_channels=2)
     steps = [SpecAugment(20, 2, 30, 2), CutMix()]
     [batch] = batches(
-        folder, 1, features=features.Waveform(sample_rate=RATE), outputs=["augment_bits", "valid_samples"],
+        folder, 1, features=features.Waveform(sample_rate=RATE), outputs=["augment_bits", "slot", "valid_samples"],
         **CROPS["behind"],
     )  # fmt: skip
     one, draws, _ = on_device(batch, steps, OF["time"], "included")
@@ -207,7 +268,7 @@ def test_views(folder: Path) -> None:
     assert ((found == MARK) == (expected["spectrogram"] == MARK)).all()
     assert np.abs(found - expected["spectrogram"]).max() < 1e-3
     with pytest.raises(ConfigError, match=r"shape \[4, 3\], of crop=Views\(\), and Mixup mixes whole examples"):
-        Augment([Mixup()], of).draw(batch)
+        Augment([Mixup()], of).draw({**batch, "slot": np.arange(4)})
 
 
 def test_bits_are_those_of_the_crop(folder: Path) -> None:
@@ -235,7 +296,7 @@ def test_targets(folder: Path) -> None:
     steps = [Mixup(0.4, p=0.7)]
     waveform = features.Waveform(sample_rate=RATE)
     for batch, expected in zip(
-        batches(source, features=waveform, outputs=["augment_bits"], **given),
+        batches(source, features=waveform, outputs=["augment_bits", "slot"], **given),
         batches(source, features="icefall", augment=steps, **given),
         strict=True,
     ):
@@ -282,7 +343,7 @@ def test_packed_and_padded_batches_of_buckets(folder: Path) -> None:
 def test_one_graph(folder: Path) -> None:
     steps = [SpecAugment(20, 2, 30, 2, warp=5), FrameRoll(), *PAIRS["all"]]
     module = Augment(steps, "icefall", padding="included")
-    [batch] = batches(folder, 1, features=features.Waveform(sample_rate=RATE), outputs=["augment_bits"],
+    [batch] = batches(folder, 1, features=features.Waveform(sample_rate=RATE), outputs=["augment_bits", "slot"],
                       **CROPS["behind"])  # fmt: skip
     drawn = forebay.torch.to_tensors(module.draw(batch))
     made = Features("icefall", padding="included")(drawn["waveform"]).requires_grad_()
@@ -309,7 +370,7 @@ def test_narrow_and_infinite_values() -> None:
     """A weight of 1 and of 0 copies; features keep their type."""
     module = Augment([CutMix(p=1.0)], "icefall", padding="included")
     bits = np.arange(6) * 12345
-    batch = {"waveform": np.zeros((6, RATE), np.float32), "augment_bits": bits}
+    batch = {"waveform": np.zeros((6, RATE), np.float32), "augment_bits": bits, "slot": np.arange(6)}
     draws = torch.from_numpy(module.draw(batch)["augment_draws"])
     x = torch.arange(6.0)[:, None, None].expand(6, 100, 80).clone()
     x[1] = torch.inf
@@ -342,6 +403,20 @@ def test_what_is_refused(folder: Path) -> None:
         Augment([3], "icefall")
     with pytest.raises(ConfigError, match=r"batch has no 'augment_bits': a loader of waveforms gives it"):
         module.draw({"waveform": np.zeros((2, 9))})
+    pairs = Augment([Mixup()], "icefall")
+    with pytest.raises(ConfigError, match=r"""batch has no 'slot': .* and outputs=\["augment_bits", "slot"\]"""):
+        pairs.draw(batch)
+    with pytest.raises(ConfigError, match=r"slot has the shape \[3\], and augment_bits \[2\]"):
+        pairs.draw({**batch, "slot": np.arange(3)})
+    mixed = torch.from_numpy(pairs.draw({**batch, "slot": np.arange(2)})["augment_draws"])
+    with pytest.raises(ConfigError, match=r"offsets is of packed features, and Mixup mixes rows of one shape"):
+        pairs(spectrogram[0], mixed, offsets=torch.tensor([0, 40, 100]))
+    with pytest.raises(ConfigError, match=r"features have the shape \[2, 100, 80\], must be \[total, n_mels\] beside"):
+        module(spectrogram, draws, offsets=torch.tensor([0, 40, 100]))
+    with pytest.raises(ConfigError, match=r"must rise from 0 to the 100 frames of the features"):
+        module(spectrogram[0], draws, offsets=torch.tensor([0, 40, 99]))
+    with pytest.raises(ConfigError, match=r"draws are of 2 rows, and features have 1"):
+        module(spectrogram[0], draws, offsets=torch.tensor([0, 100]))
     with pytest.raises(ConfigError, match=r"valid_samples has the shape \[3\], and augment_bits \[2\]"):
         module.draw({**batch, "valid_samples": np.arange(3)})
     with pytest.raises(TypeError, match=r"batch is 3 .* must be a batch of a loader"):
@@ -369,13 +444,14 @@ def test_what_is_refused(folder: Path) -> None:
 def test_numbers_out_of_range() -> None:
     """Claims of a batch are bounded by the clip."""
     module = Augment([SpecAugment(), Mixup()], "icefall", padding="included")
-    batch = {"waveform": np.zeros((3, RATE), np.float32), "augment_bits": np.array([-1, 2**63 - 1, -(2**63)])}
+    bits = np.array([-1, 2**63 - 1, -(2**63)])
+    batch = {"waveform": np.zeros((3, RATE), np.float32), "augment_bits": bits, "slot": bits}
     draws = torch.from_numpy(module.draw({**batch, "valid_samples": np.array([-5, 2**62, 100])})["augment_draws"])
     assert draws[:, 1].tolist() == [0, 100, 1]
     assert torch.isfinite(module(torch.ones(3, 100, 80), draws)).all()
-    assert (
-        module.draw({"waveform": np.zeros((0, RATE)), "augment_bits": np.zeros(0, np.int64)})["augment_draws"].size == 0
-    )
+    none = np.zeros(0, np.int64)
+    empty = module.draw({"waveform": np.zeros((0, RATE)), "augment_bits": none, "slot": none})
+    assert empty["augment_draws"].size == 0
     assert module(torch.ones(0, 100, 80), draws[:0]).shape == (0, 100, 80)
 
 

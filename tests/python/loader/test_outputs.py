@@ -186,3 +186,43 @@ def test_bad_records_have_none(tmp_path: Path) -> None:
         paths = [path for batch in loader for path in batch["path"]]
         assert paths == [row.path or "" for row in made if row.path != "bad"]
         assert len(loader.errors()) == 8
+
+
+def test_slots_are_places_before_bad_records(tmp_path: Path) -> None:
+    """A finite pass leaves bad records out, and the slots of the other rows tell where they were."""
+    bad = {2, 3, 7, 20, 39}
+    made = [Row(b"no recording", 0, None) if i in bad else row for i, row in enumerate(tiny_rows(40))]
+    shard = write_shard(tmp_path / "a.arrow", made)
+    parameters: dict[str, Any] = {**TINY, "order": "sequential", "outputs": ["slot"], "batch_size": 8}
+    with forebay.Loader([shard], infinite=False, **parameters) as loader:
+        for number, batch in enumerate(loader):
+            assert batch["slot"].dtype == np.int64
+            first = 8 * number
+            expected = [row - first for row in range(first, first + 8) if row not in bad]
+            assert batch["slot"].tolist() == expected
+            assert batch["index"].tolist() == [first + slot for slot in expected]
+    with forebay.Loader([shard], infinite=True, **parameters) as loader:
+        for _ in range(6):
+            assert next(loader)["slot"].tolist() == list(range(8))
+    dataset = forebay.AudioDataset([shard], outputs=["slot"], **TINY)
+    assert dataset.get_batch([5, 0, 12])["slot"].tolist() == [0, 1, 2]
+    assert dataset[4]["slot"] == 0
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_slots_of_ranks_and_resumed_passes(tmp_path: Path, world_size: int) -> None:
+    """Slots are places in the rank's own batch, and a state changes none."""
+    made = [Row(b"no recording", 0, None) if i % 5 == 2 else row for i, row in enumerate(tiny_rows(48))]
+    shard = write_shard(tmp_path / "a.arrow", made)
+    parameters: dict[str, Any] = {**TINY, "order": "global", "outputs": ["slot"], "batch_size": 6, "infinite": False}
+    parameters |= {"rank": world_size - 1, "world_size": world_size}
+    with forebay.Loader([shard], **parameters) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        expected = [(batch["index"].tolist(), batch["slot"].tolist()) for batch in batches]
+    assert any(slots != list(range(len(slots))) for _, slots in expected)
+    assert all(slots == sorted(set(slots)) and slots[-1] < 6 for _, slots in expected)
+    with forebay.Loader([shard], **parameters) as loader:
+        loader.load_state_dict(state)
+        assert [(batch["index"].tolist(), batch["slot"].tolist()) for batch in loader] == expected

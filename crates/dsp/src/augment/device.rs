@@ -15,6 +15,8 @@ pub struct Drawing {
     pub bits: u64,
     /// Its frames.
     pub axis: FrameAxis,
+    /// Its place in the batch as it was drawn: the number of its row, unless examples before it are missing.
+    pub slot: usize,
 }
 
 impl StepKind {
@@ -38,7 +40,7 @@ impl Augment {
     /// How many numbers an example has.
     pub fn n_numbers(&self) -> usize {
         let n: usize = self.steps().filter_map(|step| step.kind.n_numbers()).sum();
-        2 + n + usize::from(self.pairs_examples())
+        2 + n + if self.pairs_examples() { 2 } else { 0 }
     }
 
     /// Writes what the examples of a batch draw, `n_numbers` for each, one after the other. Ranges are a
@@ -48,8 +50,9 @@ impl Augment {
     /// 2. Of each `SpecAugment` and `FrameRoll`, in order: a frame and the place to which a warp moves it,
     ///    frames under masks of bands, the masks of bands, the masks of frames; 0 and the frames of a roll.
     /// 3. Of each step on pairs, in order: the weight of the other example, bands and frames of the part that
-    ///    is taken. Rows 2k and 2k + 1 are a pair, whose features have the frames of `whole`.
-    /// 4. With steps on pairs, the share that is the other's after all of them.
+    ///    is taken. Slots 2k and 2k + 1 are a pair, whose features have the frames of `whole`.
+    /// 4. With steps on pairs, the row of the other example, its own without one, and the share that is the
+    ///    other's after all of them.
     pub fn numbers(&self, examples: &[Drawing], whole: FrameAxis, out: &mut [f64]) {
         let n = self.n_numbers();
         for (&example, row) in examples.iter().zip(out.chunks_exact_mut(n)) {
@@ -59,10 +62,17 @@ impl Augment {
         if !self.pairs_examples() {
             return;
         }
-        let first = n - 1 - 5 * self.steps().filter(|step| matches!(step.kind, StepKind::Pair(_))).count();
-        for (two, rows) in examples.chunks_exact(2).zip(out.chunks_exact_mut(2 * n)) {
+        for (row, numbers) in out.chunks_exact_mut(n).enumerate() {
+            numbers[n - 2] = row as f64;
+        }
+        let first = n - 2 - 5 * self.steps().filter(|step| matches!(step.kind, StepKind::Pair(_))).count();
+        for (row, two) in examples.windows(2).enumerate() {
+            if two[0].slot % 2 != 0 || two[0].slot.checked_add(1) != Some(two[1].slot) {
+                continue;
+            }
             let [one, other] = [two[0].bits, two[1].bits];
-            let (of_one, of_other) = rows.split_at_mut(n);
+            let (of_one, of_other) = out[row * n..(row + 2) * n].split_at_mut(n);
+            (of_one[n - 2], of_other[n - 2]) = ((row + 1) as f64, row as f64);
             let mut shares = [0.0, 0.0];
             for (step, taken) in self.taken([one, other], whole).enumerate() {
                 shares = shares_after(shares, &taken, whole);
@@ -78,7 +88,7 @@ impl Augment {
         }
     }
 
-    fn features_numbers(&self, Drawing { bits: seed, axis }: Drawing, mut row: &mut [f64]) {
+    fn features_numbers(&self, Drawing { bits: seed, axis, .. }: Drawing, mut row: &mut [f64]) {
         write(&mut row, 1, [[axis.first, axis.n_valid]]);
         for (step, key, reading) in self.steps.iter().filter(|(step, ..)| step.kind.is_on_features()) {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };

@@ -267,7 +267,7 @@ fn numbers_are_the_masks_of_a_worker() {
         step(StepKind::SpecAugment(masks)),
         step(StepKind::FrameRoll { shift: bounds(0.5, 0.5) }),
     ]);
-    let examples: Vec<_> = (0..50).map(|bits| Drawing { bits, axis }).collect();
+    let examples: Vec<_> = (0..50).map(|bits| Drawing { bits, axis, slot: bits as usize }).collect();
     let n = augment.n_numbers();
     assert_eq!(n, 2 + 4 + 2 * (masks.n_freq + masks.n_time) + 2);
     let mut numbers = vec![-1.0; n * examples.len()];
@@ -284,6 +284,35 @@ fn numbers_are_the_masks_of_a_worker() {
             assert_eq!(*value == -9.0, is_masked);
         }
         assert_eq!((&row[..4], &row[n - 2..]), (&[5.0, 40.0, 0.0, 0.0][..], &[0.0, 20.0][..]));
+    }
+}
+
+/// Of examples whose neighbours are missing, those are pairs that were drawn as pairs.
+#[test]
+fn pairs_are_those_that_were_drawn() {
+    let axis = FrameAxis { layout: Layout::Time, n_bands: 8, n_frames: 50, first: 0, n_valid: 50 };
+    let augment =
+        Augment::new(vec![step(StepKind::Pair(Pairing { exchange: Exchange::CutFrames, beta: 1.0 }))]);
+    let n = augment.n_numbers();
+    assert_eq!(n, 2 + 5 + 2);
+    let numbers = |slots: &[usize]| {
+        let examples: Vec<_> =
+            slots.iter().map(|&slot| Drawing { bits: slot as u64 * 77, axis, slot }).collect();
+        let mut numbers = vec![-1.0; n * slots.len()];
+        augment.numbers(&examples, axis, &mut numbers);
+        numbers
+    };
+    let all = numbers(&[0, 1, 2, 3, 4, 5]);
+    let missing = numbers(&[1, 2, 3, 5]);
+    let partners = |numbers: &[f64]| numbers.chunks(n).map(|row| row[n - 2]).collect::<Vec<_>>();
+    assert_eq!(partners(&all), [1.0, 0.0, 3.0, 2.0, 5.0, 4.0]);
+    assert_eq!(partners(&missing), [0.0, 2.0, 1.0, 3.0]);
+    for (row, slot) in [(1, 2), (2, 3)] {
+        assert_eq!(missing[row * n..][..7], all[slot * n..][..7]);
+        assert_eq!(missing[row * n + n - 1], all[slot * n + n - 1]);
+    }
+    for row in [0, 3] {
+        assert_eq!(missing[row * n + 2..][..5], [0.0; 5]);
     }
 }
 

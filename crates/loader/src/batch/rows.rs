@@ -73,6 +73,8 @@ pub struct RowCollate {
     mixed: Option<MixedRows>,
     /// The rule of each field with a padded axis, by its number.
     pad_to: Vec<PadTo>,
+    /// The number of the field that has each row's place in the batch as it was drawn.
+    slot: Option<usize>,
 }
 
 /// What is mixed in a complete batch.
@@ -105,7 +107,7 @@ impl RowCollate {
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
-        Self { pool, spare, under_way: None, written, mixed: None, pad_to: Vec::new() }
+        Self { pool, spare, under_way: None, written, mixed: None, pad_to: Vec::new(), slot: None }
     }
 
     /// The same, whose fields with a padded axis are padded so, by their numbers; without a rule, to the
@@ -113,6 +115,13 @@ impl RowCollate {
     #[must_use]
     pub fn padded_to(self, pad_to: Vec<PadTo>) -> Self {
         Self { pad_to, ..self }
+    }
+
+    /// The same, one field of which is each row's place in the batch as it was drawn, whatever the example
+    /// has.
+    #[must_use]
+    pub fn telling_slots(self, slot: Option<usize>) -> Self {
+        Self { slot, ..self }
     }
 
     /// The same, that mixes rows. Its examples have one more value, their random bits.
@@ -177,7 +186,7 @@ impl Collate for RowCollate {
     type Example = Example;
     type Batch = Columns;
 
-    fn put(&mut self, BatchSlot { row, draw, .. }: BatchSlot, example: Example) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, draw, .. }: BatchSlot, mut example: Example) -> Result<()> {
         let n_fields = self.pool.fields().len();
         let n_values = n_fields + usize::from(self.mixed.is_some());
         if example.len() != n_values {
@@ -189,6 +198,9 @@ impl Collate for RowCollate {
         }
         if let (Some(mixed), Some(Value::Int(bits))) = (&mut self.mixed, example.last()) {
             mixed.rows[row] = (draw, *bits as u64);
+        }
+        if let Some(slot) = self.slot.and_then(|slot| example.get_mut(slot)) {
+            *slot = Value::Int(draw as i64);
         }
         let under_way = self.under_way.iter_mut().flatten();
         for ((written, value), field) in under_way.zip(example).zip(self.pool.fields().iter()) {

@@ -233,16 +233,17 @@ macro_rules! loader_parameters {
         /// positions. For few rows only: each position in an infinite stream has 16 substitutes.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
         /// Additional fields of a batch: any of `"path"`, `"start"`, `"valid_samples"`, `"valid_frames"`,
-        /// `"shard"`, `"row"`, `"window"` and `"augment_bits"`, and the draws of `augment`. `"path"`: list of
-        /// str, the recording's path in its row; empty if there is none, if it is not UTF-8, or above 4096
-        /// bytes. `"start"`: float64 `[batch]`, start of the clip in its recording, in seconds; below 0 if
-        /// zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are not
-        /// padding. `"valid_frames"`: int64 `[batch]`, frames of these samples. `"shard"` and `"row"`: int64
-        /// `[batch]`, number of the shard and row within it. `"window"`: int64 `[batch]`, number of the
-        /// window in its recording. `"augment_bits"`: int64 `[batch]`, the random bits of the clip, from
-        /// which steps of augmentation draw, for `forebay.torch.Augment`. Draws of `augment`, float64
-        /// `[batch]` (`"mix_index"` and `"reverb_index"` int64): see docs/augmentation.md. Not part of the
-        /// state.
+        /// `"shard"`, `"row"`, `"window"`, `"augment_bits"` and `"slot"`, and the draws of `augment`.
+        /// `"path"`: list of str, the recording's path in its row; empty if there is none, if it is not
+        /// UTF-8, or above 4096 bytes. `"start"`: float64 `[batch]`, start of the clip in its recording, in
+        /// seconds; below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at
+        /// `sample_rate` that are not padding. `"valid_frames"`: int64 `[batch]`, frames of these samples.
+        /// `"shard"` and `"row"`: int64 `[batch]`, number of the shard and row within it. `"window"`: int64
+        /// `[batch]`, number of the window in its recording. `"augment_bits"`: int64 `[batch]`, the random
+        /// bits of the clip, from which steps of augmentation draw, for `forebay.torch.Augment`. `"slot"`:
+        /// int64 `[batch]`, the place of the example in the batch as it was drawn; above its row number
+        /// where a finite pass leaves out bad records before it. Draws of `augment`, float64 `[batch]`
+        /// (`"mix_index"` and `"reverb_index"` int64): see docs/augmentation.md. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Added to the niceness of the threads that decode, so that the training loop comes first where all
         /// cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect

@@ -150,7 +150,8 @@ impl AudioTask {
                 _ => PadTo::Longest,
             };
         let rules = self.outputs.outputs.iter().zip(pool.fields().iter()).enumerate().map(rule).collect();
-        RowCollate::new(pool, self.spare.clone()).padded_to(rules)
+        let slot = self.outputs.outputs.iter().position(|output| matches!(output, OutputField::Slot));
+        RowCollate::new(pool, self.spare.clone()).padded_to(rules).telling_slots(slot)
     }
 
     /// The fields of a batch's columns.
@@ -444,6 +445,8 @@ impl ClipMaker {
                 OutputField::AugmentBits => {
                     of_clips(&|made| Value::Int(made.bits.unwrap_or_default() as i64))
                 }
+                // The collator's.
+                OutputField::Slot => Value::Int(0),
                 OutputField::Source => Value::Int(source as i64),
                 OutputField::Index => Value::Int(index as i64),
                 OutputField::Window => Value::Int(positions.window(record.index).1 as i64),

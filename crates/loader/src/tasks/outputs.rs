@@ -89,6 +89,8 @@ pub(super) enum OutputField {
     Outcome(Outcome),
     /// The random bits of which augmentation draws.
     AugmentBits,
+    /// The place in the batch as it was drawn, which the collator knows.
+    Slot,
     /// Where the clip begins in its recording, in seconds.
     Start,
     /// The class of the example with which this one is mixed; as [`OutputField::Target`] before that.
@@ -113,7 +115,7 @@ pub(super) enum OutputField {
 }
 
 /// The fields that examples have only on request, besides each [`Outcome`].
-const REQUESTED: [&str; 9] = [
+const REQUESTED: [&str; 10] = [
     "path",
     "start",
     "valid_samples",
@@ -123,6 +125,7 @@ const REQUESTED: [&str; 9] = [
     "row",
     "window",
     "augment_bits",
+    "slot",
 ];
 
 /// The problem with a list of names in which one is given twice.
@@ -261,6 +264,7 @@ impl Outputs {
                 "row" => Some(OutputField::Row(shard_starts.into())),
                 "window" => Some(OutputField::Window),
                 "augment_bits" => Some(OutputField::AugmentBits),
+                "slot" => Some(OutputField::Slot),
                 name => Outcome::named(name).map(|(outcome, ..)| OutputField::Outcome(outcome)),
             };
             let field = match &**name {
