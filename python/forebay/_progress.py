@@ -1,4 +1,7 @@
-"""Progress of commands and loops: one line that is overwritten on a terminal, and a line every 10 s elsewhere."""
+"""Progress of commands and loops.
+
+One line that is overwritten on a terminal and in a notebook, and a line every 10 s elsewhere.
+"""
 
 import math
 import os
@@ -31,11 +34,17 @@ class Display:
     stream: TextIO
     now: Callable[[], float] = time.monotonic
     is_terminal: bool = field(init=False)
+    """Whether a line can be overwritten."""
+    is_notebook: bool = field(init=False)
+    """Whether that takes blanks, since the end of a line cannot be cleared."""
+    drawn: int = 0
+    """The width of the line that was drawn last, in a notebook."""
     last: float = field(init=False)
     """When the last line was drawn."""
 
     def __post_init__(self) -> None:
-        self.is_terminal = self.stream.isatty()
+        self.is_notebook = type(self.stream).__module__ == "ipykernel.iostream"
+        self.is_terminal = self.is_notebook or self.stream.isatty()
         self.last = -math.inf if self.is_terminal else self.now()
 
     def draw(self, line: Callable[[float], str], *, is_last: bool = False) -> None:
@@ -45,13 +54,22 @@ class Display:
             return
         self.last = now
         if self.is_terminal:  # a line that wraps could not be overwritten
-            self.stream.write(f"\r{line(now)[: self.columns() - 1]}\x1b[K")
+            self.stream.write(self.over(line(now)[: self.columns() - 1]))
         else:
             self.stream.write(f"{line(now)}\n")
         self.stream.flush()
 
+    def over(self, line: str) -> str:
+        """What overwrites the last line."""
+        if not self.is_notebook:
+            return f"\r{line}\x1b[K"
+        before, self.drawn = self.drawn, len(line)
+        return f"\r{line.ljust(before)}"
+
     def columns(self) -> int:
         """The width of the terminal, or no limit if it cannot be told."""
+        if self.is_notebook:  # what it has a terminal for is not where the line is shown
+            return sys.maxsize
         try:
             return os.get_terminal_size(self.stream.fileno()).columns or sys.maxsize
         except (OSError, ValueError, AttributeError):
@@ -59,7 +77,11 @@ class Display:
 
     def say(self, message: str) -> None:
         """Writes a message on a separate line."""
-        self.stream.write(("\r\x1b[K" if self.is_terminal else "") + message + "\n")
+        if self.is_notebook:
+            message, self.drawn = self.over(message), 0
+        elif self.is_terminal:
+            message = self.over("") + message
+        self.stream.write(message + "\n")
         self.stream.flush()
 
     def close(self) -> None:

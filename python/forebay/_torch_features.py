@@ -145,7 +145,9 @@ class Features(torch.nn.Module):  # type: ignore[misc]
         zeros if a frame depends on the others.
     dft : str
         `"fft"`, or `"matmul"`: a product with a matrix of `win_length` by `n_fft + 2` values, for runtimes without an
-        FFT. It takes `n_fft / log2(n_fft)` times the operations, and an `n_fft` of at most 4096.
+        FFT. It takes `n_fft / log2(n_fft)` times the operations, and an `n_fft` of at most 4096. `"auto"` is `"fft"`,
+        but `"matmul"` in an export to ONNX with an `n_fft` up to 4096 that is no power of two, such as 400: there the
+        operator `DFT` of onnxruntime has errors of up to 2e-2 of the logarithm.
 
     """
 
@@ -155,11 +157,11 @@ class Features(torch.nn.Module):  # type: ignore[misc]
         *,
         padding: Padding = "excluded",
         pad_value: float | None = None,
-        dft: Literal["fft", "matmul"] = "fft",
+        dft: Literal["auto", "fft", "matmul"] = "auto",
     ) -> None:
         super().__init__()
-        if dft not in ("fft", "matmul"):
-            raise ConfigError(f'dft is {shown(dft)}, must be "fft" or "matmul"')
+        if dft not in ("auto", "fft", "matmul"):
+            raise ConfigError(f'dft is {shown(dft)}, must be "auto", "fft" or "matmul"')
         self._tables = tables(front_end, padding, pad_value)
         self.front_end = self._tables.front_end
         arrays = dict(self._tables.arrays)
@@ -173,6 +175,8 @@ class Features(torch.nn.Module):  # type: ignore[misc]
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
         self._names = tuple(arrays)
+        n_fft = 1 if self._tables.is_waveform else self._tables.n_fft
+        self._is_matmul_in_onnx = dft == "auto" and n_fft & (n_fft - 1) != 0 and n_fft <= MOST_BY_MATMUL
         self._dtype = getattr(torch, self.front_end.dtype)
 
     def shape(self, n_samples: int) -> tuple[int, ...]:
@@ -253,7 +257,10 @@ class Features(torch.nn.Module):  # type: ignore[misc]
 
     def _computed(self, x: Any, valid: Any, first: Any) -> Any:
         arrays = {name: getattr(self, name) for name in self._names}
-        return front_end_steps.made(_Steps(arrays.get("basis")), self._tables, arrays, x, valid, first)
+        basis = arrays.get("basis")
+        if self._is_matmul_in_onnx and torch.onnx.is_in_onnx_export():
+            basis = torch.from_numpy(self._tables.basis()).to(x.device)
+        return front_end_steps.made(_Steps(basis), self._tables, arrays, x, valid, first)
 
     def _counts(self, name: str, given: Any, waveform: Any, rows: tuple[int, ...]) -> Any:
         """The counts of each row of a batch, for each channel."""

@@ -46,6 +46,31 @@ def test_the_last_state_is_always_drawn() -> None:
     assert "\r\x1b[Ka line of its own\n" in drawn
 
 
+def shown(written: str) -> list[str]:
+    """The lines that a notebook shows: a carriage return goes to the start of a line, and clears nothing."""
+    lines = []
+    for line in written.split("\n"):
+        cells: list[str] = []
+        for part in line.split("\r"):
+            cells[: len(part)] = part
+        lines.append("".join(cells).rstrip())
+    return lines
+
+
+def test_a_notebook_overwrites_its_line() -> None:
+    kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    stream, times = kernel(), iter(range(100))
+    display = Display(stream, lambda: float(next(times)))
+    display.draw(lambda _: "[####] 10 left, a long line")
+    display.draw(lambda _: "short")
+    assert shown(stream.getvalue()) == ["short"]
+    display.say("a message")
+    display.draw(lambda _: "done")
+    display.close()
+    assert "\x1b" not in stream.getvalue()
+    assert shown(stream.getvalue()) == ["a message", "done", ""]
+
+
 def test_nothing_is_drawn_into_a_file() -> None:
     stream = io.StringIO()
     progress = Progress(2, "shards", stream)

@@ -3,7 +3,9 @@
 `python tests/python/helpers/device_features.py` prints the table; it needs torch and JAX.
 """
 
+import io
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +21,9 @@ MEAN, LOUD, QUIET = 5e-5, 1e-4, 1e-2
 
 FLOAT32 = {"birdmae": 2e-4, "ast": 2e-4, "byola": 2e-4}
 """Of loud bands of a square wave and of DC of full scale, where float32 is the limit: see `test_front_ends`."""
+
+ONNX = {"birdmae": (MEAN, 4e-4, QUIET), "byola": (1e-4, 1e-3, QUIET)}
+"""The limits of the same in onnxruntime, whose DFT has fewer digits."""
 
 Errors = tuple[float, float, float]
 Compute = Callable[[Any, list[NDArray[np.float32]]], list[NDArray[Any]]]
@@ -66,10 +71,10 @@ def worst(compute: Compute) -> dict[str, Errors]:
 
 
 def stated(device: str) -> dict[str, Errors]:
-    """The errors in docs/features.md of `torch` or `JAX`."""
+    """The errors in docs/features.md of `torch`, `JAX` or `ONNX`."""
     text = (ROOT / "docs" / "features.md").read_text().partition("| preset | torch: mean |")[2]
-    first = {"torch": 0, "JAX": 3}[device]
-    rows = re.findall(r"^\| (\w+) \|((?: [\de.+-]+ \|){6})$", text.partition("\n\n")[0], re.MULTILINE)
+    first = {"torch": 0, "JAX": 3, "ONNX": 6}[device]
+    rows = re.findall(r"^\| (\w+) \|((?: [\de.+-]+ \|){9})$", text.partition("\n\n")[0], re.MULTILINE)
     numbers = {name: [float(cell) for cell in cells.split("|")[:-1]] for name, cells in rows}
     return {name: tuple(found[first : first + 3]) for name, found in numbers.items()}  # type: ignore[misc]
 
@@ -80,6 +85,7 @@ def check(device: str, compute: Compute) -> None:
     assert found.keys() == said.keys()
     for name, measured in found.items():
         limits = MEAN, FLOAT32.get(name, LOUD), QUIET
+        limits = ONNX.get(name, limits) if device == "ONNX" else limits
         for error, limit, written in zip(measured, limits, said[name], strict=True):
             assert written <= limit, (name, said[name])
             assert error <= max(3 * written, 1e-7), (name, measured, said[name])
@@ -88,8 +94,8 @@ def check(device: str, compute: Compute) -> None:
 def table(devices: dict[str, Compute]) -> Iterator[str]:
     """The lines of the table in docs/features.md."""
     found = [worst(compute) for compute in devices.values()]
-    yield "| preset | torch: mean | loud | quiet | JAX: mean | loud | quiet |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    yield "| preset | torch: mean | loud | quiet | JAX: mean | loud | quiet | ONNX: mean | loud | quiet |"
+    yield f"|---|{'--:|' * 9}"
     for name in found[0]:
         yield f"| {name} | {' | '.join(f'{error:.0e}' for of in found for error in of[name])} |"
 
@@ -116,5 +122,25 @@ def in_jax(of: Any, waveforms: list[NDArray[np.float32]]) -> list[NDArray[Any]]:
     return [row[tuple(map(slice, of.shape(n)))] for row, n in zip(found, counts, strict=True)]
 
 
+def in_onnx(of: Any, waveforms: list[NDArray[np.float32]]) -> list[NDArray[Any]]:
+    """By an export of `forebay.torch.Features` for waveforms of any length, in onnxruntime on the CPU."""
+    import onnxruntime
+    import torch
+
+    import forebay.torch
+
+    module = forebay.torch.Features(of).eval()
+    n_samples = torch.export.Dim("n_samples", min=min(map(len, waveforms)), max=1 << 22)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="# The axis name")
+        torch.onnx.export(
+            module, (torch.zeros(1, 30_000),), dynamo=True, dynamic_shapes=({1: n_samples},), verbose=False
+        ).save(file)  # fmt: skip
+    session = onnxruntime.InferenceSession(file.getvalue())
+    [name] = [given.name for given in session.get_inputs()]
+    return [session.run(None, {name: waveform[None]})[0][0] for waveform in waveforms]
+
+
 if __name__ == "__main__":
-    print(*table({"torch": in_torch, "JAX": in_jax}), sep="\n")  # noqa: T201
+    print(*table({"torch": in_torch, "JAX": in_jax, "ONNX": in_onnx}), sep="\n")  # noqa: T201
