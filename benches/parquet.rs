@@ -18,7 +18,7 @@ use std::{
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use forebay::contract::ReadRecords;
 use forebay::source::{
-    LocalFiles, Storage, WholeRecord,
+    LocalFiles, OpenFiles, Storage, WholeRecord,
     parquet::{ParquetOptions, ParquetSource},
     paths::{self, Reads},
 };

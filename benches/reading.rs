@@ -29,7 +29,7 @@ use forebay::{
     engine::{Engine, Plan, Step},
     order::{Assignment, Batching, Order},
     source::{
-        ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, ReadRequest, Record, Storage,
+        ArrowOptions, ArrowSource, LocalFiles, MappedFiles, OpenFiles, ReadAt, ReadRequest, Record, Storage,
         StoredRecording, Version, WholeRecord,
     },
 };

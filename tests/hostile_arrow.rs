@@ -33,7 +33,7 @@ use forebay::{
     ErrorKind, Result,
     contract::ReadRecords,
     source::{
-        ArrowOptions, ArrowSource, RecordingSource, WholeRecord,
+        ArrowOptions, ArrowSource, OpenFiles, RecordingSource, WholeRecord,
         parquet::{ParquetOptions, ParquetSource},
     },
 };

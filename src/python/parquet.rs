@@ -13,7 +13,7 @@ use crate::{
     contract::ReadRecords,
     fork_lock,
     source::{
-        self, PathOrUrl, StoreOptions, WholeRecord,
+        self, OpenFiles, PathOrUrl, StoreOptions, WholeRecord,
         parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    ArrowOptions, ArrowSource, DocumentSource, RecordingSource, Recordings, Storage, TextContent,
+    ArrowOptions, ArrowSource, DocumentSource, OpenFiles, RecordingSource, Recordings, Storage, TextContent,
     WholeRecord,
     contract::ReadRecords,
     in_memory::InMemory,

@@ -15,6 +15,7 @@
 //! | `arrow` | recordings in Arrow IPC streams and files |
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
+//! | `open_files`, `row_groups` | what open files of any format have in common; their groups of rows |
 //! | `row_files`, `recordings` | open files of any of these formats, and a source of them |
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
@@ -62,6 +63,7 @@ mod open_recording;
 mod mapped;
 mod memory_permits;
 mod nested;
+mod open_files;
 mod order_of_rows;
 pub mod parquet;
 mod path_or_url;
@@ -73,6 +75,7 @@ mod recordings;
 mod remote;
 mod request;
 mod row_files;
+mod row_groups;
 mod selection;
 mod shard;
 mod splits;
@@ -102,12 +105,11 @@ pub use columns::{
     ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PayloadColumn, SchemaColumn,
 };
 pub use contents::{ClassNames, Contents};
-pub use documents::{
-    ChatForm, DocumentForm, DocumentReader, DocumentSource, DocumentSources, DocumentsReader, TextContent,
-};
+pub use documents::{ChatForm, DocumentForm, DocumentSource, DocumentSources, DocumentsReader, TextContent};
 pub use entries::Entry;
 pub use file_format::FileFormat;
 pub use mapped::MappedFiles;
+pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
 pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;

@@ -6,30 +6,21 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
-    RawRecord, ReadRecordings, ReadRequest, Result, Traffic,
+    RawRecord, ReadRecordings, ReadRequest, Result, StoredRecording,
     contents::Contents,
-    contract::{MemoryLimiter, RowStore},
+    contract::{MemoryLimiter, ReadRecords, RowStore},
     fields::Value,
-    shard::Shard,
+    open_files::OpenFiles,
 };
 
 /// Open files of one format; immutable and shared.
-pub(crate) trait RowFiles: RowStore + fmt::Debug {
-    /// The shards in the order given.
-    fn shards(&self) -> &[Shard];
-
+pub(crate) trait RowFiles: RowStore + OpenFiles {
     fn contents(&self) -> &Contents;
-
-    /// A hash of the shards' row counts and file sizes, in order.
-    fn fingerprint(&self) -> u64;
 
     /// The fingerprint as earlier versions wrote it in states, which still load.
     fn former_fingerprint(&self) -> u64 {
         self.fingerprint()
     }
-
-    /// What the files cost so far.
-    fn traffic(&self) -> &Arc<Traffic>;
 
     /// Whether reading a row's path costs little compared with its recording.
     fn has_cheap_paths(&self) -> bool {
@@ -54,13 +45,13 @@ pub(crate) trait RowFiles: RowStore + fmt::Debug {
 
 /// [`ReadRecordings`] as a trait of objects, which the type of its requests forbids.
 pub trait DynReader: Send {
-    /// As [`ReadRecords::set_limiter`](crate::contract::ReadRecords::set_limiter).
+    /// As [`ReadRecords::set_limiter`].
     fn set_memory_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>);
 
-    /// As [`ReadRecords::hint_next`](crate::contract::ReadRecords::hint_next).
+    /// As [`ReadRecords::hint_next`].
     fn hint_next_row(&mut self, end: u64, row: Option<u64>);
 
-    /// As [`ReadRecords::read`](crate::contract::ReadRecords::read).
+    /// As [`ReadRecords::read`].
     ///
     /// # Errors
     /// As there.
@@ -81,12 +72,29 @@ impl<R: ReadRecordings> DynReader for R {
     }
 }
 
+impl ReadRecords for Box<dyn DynReader> {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        (**self).set_memory_limiter(limiter);
+    }
+
+    fn hint_next(&mut self, end: u64, row: Option<u64>) {
+        (**self).hint_next_row(end, row);
+    }
+
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        (**self).read_row(row, run, request)
+    }
+}
+
 /// Reads rows of files, for one thread.
 pub trait ReadRows: DynReader + fmt::Debug {
     /// The recording's own path field, if the row has one; for reports.
     ///
     /// # Errors
-    /// As [`ReadRecords::read`](crate::contract::ReadRecords::read).
+    /// As [`ReadRecords::read`].
     ///
     /// # Panics
     /// If there is no such row.
@@ -96,7 +104,7 @@ pub trait ReadRows: DynReader + fmt::Debug {
     /// requested next.
     ///
     /// # Errors
-    /// As [`ReadRecords::read`](crate::contract::ReadRecords::read).
+    /// As [`ReadRecords::read`].
     ///
     /// # Panics
     /// If there is no such row.

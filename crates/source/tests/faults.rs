@@ -30,8 +30,8 @@ use forebay_engine::{
     order::{Assignment, Batching, Order},
 };
 use forebay_source::{
-    ArrowOptions, ArrowSource, LocalFiles, ReadAt, ReadRequest, Record, Storage, StoredRecording, Version,
-    WholeRecord,
+    ArrowOptions, ArrowSource, LocalFiles, OpenFiles, ReadAt, ReadRequest, Record, Storage, StoredRecording,
+    Version, WholeRecord,
 };
 use patience::{undisturbed, until};
 use source_common::*;

@@ -18,7 +18,7 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
 use forebay_source::RawRecord;
 use forebay_source::{
-    LocalFiles, ReadAt, Storage, Version,
+    LocalFiles, OpenFiles, ReadAt, Storage, Version,
     parquet::{ParquetOptions, ParquetSource, RowGroup},
 };
 use largest_allocation::largest_allocation;

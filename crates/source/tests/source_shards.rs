@@ -13,7 +13,7 @@ use std::{
 use arrow_schema::DataType;
 use forebay_base::ErrorKind;
 use forebay_engine::contract::NO_LABEL;
-use forebay_source::{ArrowOptions, ArrowReader, ReadRows};
+use forebay_source::{ArrowOptions, ArrowReader, OpenFiles, ReadRows};
 use serde_json::Value;
 use source_common::*;
 

@@ -21,7 +21,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use arrow_schema::Schema;
 use forebay_base::{ErrorKind, Result, cancel};
-use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
+use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, OpenFiles, ReadAt, Storage, Version};
 use patience::undisturbed;
 use source_common::*;
 

@@ -25,7 +25,8 @@ use crate::{
     contract::MAX_RECORD_BYTES,
     seed::mix,
     source::{
-        self, AllowPaths, ArrowOptions, ArrowSource, Entry, FileFormat, LocalFiles, RawRecord, Storage,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, FileFormat, LocalFiles, OpenFiles, RawRecord,
+        Storage,
         parquet::{ParquetOptions, ParquetSource},
     },
 };

@@ -48,23 +48,24 @@ use super::{
     block::BlockPool,
     columns::{ArrayColumns, ChatColumns, ColumnChoice, Described, FeatureCache},
     contents::{Contents, DescribedShards},
+    documents::{DocumentFiles, DocumentForm, DocumentRequest, TextContent},
     mapped::MappedFiles,
+    open_files::{FileSet, OpenFiles},
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
     paths::{self, Reads},
     remote::DiskCache,
-    row_files::{ReadRows, RowFiles},
-    shard::{Shard, locate, shards_of},
+    row_files::{DynReader, ReadRows, RowFiles},
+    shard::Shard,
     storage::{CountedStorage, Storage, StoredFile},
     store_options::StoreOptions,
     urls,
 };
 use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
+    BLOCKS_AHEAD, Error, ErrorKind, Result,
     contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
     error::Place,
     parallel, scattered_readers,
-    seed::mix,
 };
 
 /// The columns to read, and how to open the files.
@@ -142,9 +143,7 @@ impl ArrowOptions {
 /// An open dataset of Arrow shards; immutable and shared.
 #[derive(Debug)]
 pub struct ArrowSource {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
-    shards: Vec<Shard>,
+    files: FileSet,
     indexes: Vec<Arc<ShardIndex>>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
@@ -154,7 +153,6 @@ pub struct ArrowSource {
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
-    n_rows: u64,
     contents: Contents,
 }
 
@@ -207,40 +205,23 @@ impl ArrowSource {
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options)?;
         let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
-        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
-        for shard in &shards {
-            if let Some(error) = &shard.damage {
-                log::warn!("{error} ({} rows are read)", shard.n_rows);
-            }
-        }
+        let files = FileSet::new((storage, traffic), paths.iter().zip(rows))?;
+        files.warn_of_damage();
         let found = indexes.iter().filter_map(|index| index.columns.as_ref());
         let has_labels = found.into_iter().any(|columns| columns.label.is_some());
         let described: Vec<_> = indexes.iter().map(|index| described(index)).collect();
-        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let found = DescribedShards { shards: &files.shards, ends, described: &described, has_labels };
         Ok(Self {
             contents: Contents::new(found, &options.columns, options.paths)?,
-            storage,
-            traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
             is_text: options.text_column.is_some() || options.chat.is_some(),
-            open: OpenShards::new(shards.len(), options.max_record_bytes),
-            shards,
+            open: OpenShards::new(files.shards.len(), options.max_record_bytes),
+            files,
             indexes,
             blocks: Arc::default(),
             in_parts: AtomicBool::new(false),
-            n_rows,
         })
-    }
-
-    /// The number of rows over all shards.
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    /// The shards in the order given.
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
     }
 
     pub fn contents(&self) -> &Contents {
@@ -252,16 +233,9 @@ impl ArrowSource {
         self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
-    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
-    /// dataset may be copied to another place.
-    pub fn fingerprint(&self) -> u64 {
-        let sizes = self.indexes.iter().flat_map(|index| [index.n_rows, index.version.size]);
-        sizes.fold(mix(self.indexes.len() as u64), |state, word| mix(state ^ mix(word)))
-    }
-
     /// The largest record batch with a compressed body: its shard and its bytes in the columns that are read.
     fn largest_compressed(&self) -> Option<(&Shard, u64)> {
-        let sizes = self.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
+        let sizes = self.files.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
             let compressed = index.batches.iter().filter(|batch| batch.codec.is_some());
             compressed.map(move |batch| {
                 (shard, batch.arrays.iter().flat_map(|array| &*array.buffers).map(|buffer| buffer.len).sum())
@@ -270,32 +244,46 @@ impl ArrowSource {
         sizes.max_by_key(|&(_, bytes)| bytes)
     }
 
-    /// The shard that holds `row`, and the row's number there.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn locate(&self, row: u64) -> (usize, u64) {
-        locate(&self.shards, row)
-    }
-
     pub fn reader(self: &Arc<Self>) -> ArrowReader {
         ArrowReader::new(Arc::clone(self))
     }
 }
 
-impl ArrowSource {
-    /// What its files cost so far.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
+impl OpenFiles for ArrowSource {
+    fn file_set(&self) -> &FileSet {
+        &self.files
+    }
+}
+
+impl DocumentFiles for ArrowSource {
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.indexes[shard].batches.iter().map(|batch| batch.n_rows))
     }
 
-    /// The numbers of rows of a shard's record batches, in order.
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    pub(crate) fn batch_rows(&self, shard: usize) -> impl Iterator<Item = u64> + '_ {
-        self.indexes[shard].batches.iter().map(|batch| batch.n_rows)
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
+        Box::new(self.reader())
     }
+
+    fn held_bytes(&self) -> usize {
+        self.blocks.bytes_in_use()
+    }
+}
+
+/// Opens files whose rows are documents.
+///
+/// # Errors
+/// As [`ArrowSource::open`].
+pub(crate) fn open_documents(
+    storage: Arc<dyn Storage>,
+    paths: &[PathBuf],
+    request: &DocumentRequest<'_>,
+) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
+    let options = match request.content {
+        TextContent::Chat(tools) => ArrowOptions::chat(ChatColumns::new(request.column, tools)),
+        _ => ArrowOptions::text(request.column),
+    };
+    let options = ArrowOptions { cache: request.cache.clone(), ..options };
+    Ok((Arc::new(ArrowSource::open_in(storage, paths, &options)?), request.content.form_of_values()))
 }
 
 /// Opens files whose rows are recordings.
@@ -312,20 +300,8 @@ pub(crate) fn open_rows(
 }
 
 impl RowFiles for ArrowSource {
-    fn shards(&self) -> &[Shard] {
-        self.shards()
-    }
-
     fn contents(&self) -> &Contents {
         self.contents()
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint()
-    }
-
-    fn traffic(&self) -> &Arc<Traffic> {
-        self.traffic()
     }
 
     fn can_be_ordered(&self) -> bool {
@@ -339,20 +315,19 @@ impl RowFiles for ArrowSource {
 
 impl RowStore for ArrowSource {
     fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic.is_remote())
+        scattered_readers(n_readers, self.traffic().is_remote())
     }
 
     fn storage_labels(&self) -> StorageLabels {
-        self.traffic.labels()
+        self.traffic().labels()
     }
 
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
+        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
     }
 
     fn place(&self, row: u64) -> Place {
-        let (shard, row) = self.locate(row);
-        Place::in_shard(&self.shards[shard].path, row)
+        self.place_of(row)
     }
 
     fn random_access(&self) -> bool {
@@ -389,7 +364,7 @@ impl RowStore for ArrowSource {
     }
 
     fn rest(&self) {
-        self.storage.rest();
+        self.files.storage.rest();
     }
 }
 

@@ -26,7 +26,7 @@ use super::{
     stores::{Address, ObjectPlace},
 };
 use crate::{
-    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, Storage, StoreOptions, WholeRecord, cancel,
+    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, OpenFiles, Storage, StoreOptions, WholeRecord, cancel,
     contract::ReadRecords, fuzzed::patience::until, path_or_url::PathOrUrl, storage::StoredFile,
 };
 
