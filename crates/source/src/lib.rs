@@ -18,6 +18,7 @@
 //! | `open_files`, `row_groups` | what open files of any format have in common; their groups of rows |
 //! | `row_files`, `recordings` | open files of any of these formats, and a source of them |
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
+//! | `options` | which columns are read, and how files are opened |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
@@ -60,6 +61,7 @@ mod ids;
 mod layouts;
 mod lists;
 mod open_recording;
+mod options;
 mod mapped;
 mod memory_permits;
 mod nested;
@@ -100,7 +102,7 @@ use forebay_base::{
 };
 use forebay_engine::{contract, fields, order};
 
-pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
+pub use arrow::{ArrowReader, ArrowSource};
 pub use columns::{
     ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PayloadColumn, SchemaColumn,
 };
@@ -111,6 +113,7 @@ pub use file_format::FileFormat;
 pub use mapped::MappedFiles;
 pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
+pub use options::SourceOptions;
 pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};

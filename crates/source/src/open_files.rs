@@ -58,6 +58,11 @@ pub trait OpenFiles: fmt::Debug + Send + Sync + 'static {
         self.file_set().n_rows
     }
 
+    /// The number of rows of each shard.
+    fn rows_of_shards(&self) -> Vec<u64> {
+        self.shards().iter().map(|shard| shard.n_rows).collect()
+    }
+
     /// The shard that holds `row`, and the row's number there.
     ///
     /// # Panics
@@ -85,5 +90,10 @@ pub trait OpenFiles: fmt::Debug + Send + Sync + 'static {
     /// What the files cost so far.
     fn traffic(&self) -> &Arc<Traffic> {
         &self.file_set().traffic
+    }
+
+    /// Bytes of memory that records and reads in flight hold now; 0 if unknown.
+    fn held_bytes(&self) -> usize {
+        0
     }
 }

@@ -8,13 +8,13 @@ use std::{fmt, sync::Arc};
 use crate::{
     RawRecord, ReadRecordings, ReadRequest, Result, StoredRecording,
     contents::Contents,
-    contract::{MemoryLimiter, ReadRecords, RowStore},
+    contract::{MemoryLimiter, ReadRecords},
     fields::Value,
     open_files::OpenFiles,
 };
 
 /// Open files of one format; immutable and shared.
-pub(crate) trait RowFiles: RowStore + OpenFiles {
+pub(crate) trait RowFiles: OpenFiles {
     fn contents(&self) -> &Contents;
 
     /// The fingerprint as earlier versions wrote it in states, which still load.
@@ -32,6 +32,27 @@ pub(crate) trait RowFiles: RowStore + OpenFiles {
         false
     }
 
+    /// Whether one row can be read without its neighbours.
+    fn random_access(&self) -> bool;
+
+    /// As [`RowStore::check_scattered`](crate::contract::RowStore::check_scattered).
+    ///
+    /// # Errors
+    /// As there.
+    fn check_scattered(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// As [`RowStore::block_rows`](crate::contract::RowStore::block_rows).
+    fn block_rows(&self, _row: u64, _run: u64) -> u64 {
+        1
+    }
+
+    /// As [`RowStore::most_blocks`](crate::contract::RowStore::most_blocks).
+    fn most_blocks(&self) -> usize {
+        1
+    }
+
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows>;
 
     /// The same files with the column `name` as their only other column, if its values cost less there.
@@ -42,6 +63,63 @@ pub(crate) trait RowFiles: RowStore + OpenFiles {
         Ok(None)
     }
 }
+
+/// Makes files of one format a source of the engine without [`Recordings`](crate::Recordings): a trait of
+/// another crate cannot be implemented for all of them at once.
+macro_rules! impl_source {
+    ($files:ty, $reader:ty) => {
+        impl crate::contract::RowStore for $files {
+            fn shard_rows(&self, _epoch: u64) -> crate::Result<Vec<u64>> {
+                Ok(self.rows_of_shards())
+            }
+
+            fn place(&self, row: u64) -> crate::error::Place {
+                self.place_of(row)
+            }
+
+            fn random_access(&self) -> bool {
+                RowFiles::random_access(self)
+            }
+
+            fn check_scattered(&self) -> crate::Result<()> {
+                RowFiles::check_scattered(self)
+            }
+
+            fn block_rows(&self, row: u64, run: u64) -> u64 {
+                RowFiles::block_rows(self, row, run)
+            }
+
+            fn most_blocks(&self) -> usize {
+                RowFiles::most_blocks(self)
+            }
+
+            fn scattered_readers(&self, n_readers: usize) -> usize {
+                crate::scattered_readers(n_readers, self.traffic().is_remote())
+            }
+
+            fn storage_labels(&self) -> crate::contract::StorageLabels {
+                self.traffic().labels()
+            }
+
+            fn bytes_in_use(&self) -> usize {
+                self.held_bytes()
+            }
+
+            fn rest(&self) {
+                self.file_set().storage.rest();
+            }
+        }
+
+        impl crate::contract::Source for $files {
+            type Reader = $reader;
+
+            fn reader(self: &Arc<Self>) -> $reader {
+                self.reader()
+            }
+        }
+    };
+}
+pub(crate) use impl_source;
 
 /// [`ReadRecordings`] as a trait of objects, which the type of its requests forbids.
 pub trait DynReader: Send {

@@ -30,7 +30,7 @@ use forebay_engine::{
     order::{Assignment, Batching, Order},
 };
 use forebay_source::{
-    ArrowOptions, ArrowSource, LocalFiles, OpenFiles, ReadAt, ReadRequest, Record, Storage, StoredRecording,
+    ArrowSource, LocalFiles, OpenFiles, ReadAt, ReadRequest, Record, SourceOptions, Storage, StoredRecording,
     Version, WholeRecord,
 };
 use patience::{undisturbed, until};
@@ -163,7 +163,7 @@ fn shard(folder: &Path, name: &str) -> PathBuf {
 }
 
 fn open_on(disk: &Disk, paths: &[PathBuf]) -> Arc<ArrowSource> {
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, ..SourceOptions::default() };
     Arc::new(ArrowSource::open_in(Arc::new(disk.clone()), paths, &options).unwrap())
 }
 

@@ -46,99 +46,18 @@ pub use reader::ArrowReader;
 use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ArrayColumns, ChatColumns, ColumnChoice, Described, FeatureCache},
+    columns::{ArrayColumns, Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    documents::{DocumentFiles, DocumentForm, DocumentRequest, TextContent},
-    mapped::MappedFiles,
+    documents::{DocumentFiles, DocumentForm, DocumentRequest},
     open_files::{FileSet, OpenFiles},
-    path_or_url::PathOrUrl,
-    path_policy::{AllowPaths, PathPolicy},
+    path_policy::PathPolicy,
     paths::{self, Reads},
-    remote::DiskCache,
-    row_files::{DynReader, ReadRows, RowFiles},
+    row_files::{DynReader, ReadRows, RowFiles, impl_source},
     shard::Shard,
     storage::{CountedStorage, Storage, StoredFile},
-    store_options::StoreOptions,
     urls,
 };
-use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result,
-    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
-    error::Place,
-    parallel, scattered_readers,
-};
-
-/// The columns to read, and how to open the files.
-#[derive(Debug, Clone)]
-pub struct ArrowOptions {
-    /// The column of recordings; None for `audio` or the only Audio feature.
-    pub audio_column: Option<String>,
-    /// A column of documents, which are read instead of recordings.
-    pub text_column: Option<String>,
-    /// The columns of conversations, which are read instead of recordings.
-    pub chat: Option<ChatColumns>,
-    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
-    pub label_column: ColumnChoice,
-    /// How many threads read headers.
-    pub threads: usize,
-    /// Whether local files are mapped. Records are then not copied; see [`MappedFiles`] for the risk if a
-    /// file shrinks.
-    pub mmap: bool,
-    /// The most bytes of a record, and of a decompressed buffer; 64 times a buffer's compressed size are
-    /// always allowed.
-    pub max_record_bytes: u64,
-    pub allow_paths: AllowPaths,
-    /// Whether the path of each row is one of its values.
-    pub paths: bool,
-    /// The other columns whose values are read.
-    pub columns: Vec<String>,
-    /// Those of them whose values count in the fingerprint of a table, in this order; None for all.
-    pub fingerprinted: Option<Vec<String>>,
-    pub store: StoreOptions,
-    /// Where what is read by URL is kept.
-    pub cache: Option<Arc<DiskCache>>,
-}
-
-impl Default for ArrowOptions {
-    fn default() -> Self {
-        Self {
-            audio_column: None,
-            text_column: None,
-            chat: None,
-            label_column: ColumnChoice::Usual,
-            threads: 8,
-            mmap: false,
-            max_record_bytes: MAX_RECORD_BYTES,
-            allow_paths: AllowPaths::default(),
-            paths: false,
-            columns: Vec::new(),
-            fingerprinted: None,
-            store: StoreOptions::default(),
-            cache: None,
-        }
-    }
-}
-
-impl ArrowOptions {
-    /// Documents in `column`, without labels.
-    pub fn text(column: impl Into<String>) -> Self {
-        let text_column = Some(column.into());
-        Self { text_column, label_column: ColumnChoice::Nothing, ..Self::default() }
-    }
-
-    /// Conversations, without labels.
-    pub fn chat(columns: ChatColumns) -> Self {
-        Self { chat: Some(columns), label_column: ColumnChoice::Nothing, ..Self::default() }
-    }
-
-    /// Storage of local files, mapped or read.
-    pub(super) fn storage(&self) -> Arc<dyn Storage> {
-        match self.mmap {
-            true => Arc::new(PathOrUrl::here(MappedFiles, &self.store, self.cache.clone())),
-            false => PathOrUrl::files(&self.store, self.cache.clone()),
-        }
-    }
-}
+use crate::{BLOCKS_AHEAD, Error, ErrorKind, Result, SourceOptions, parallel};
 
 /// An open dataset of Arrow shards; immutable and shared.
 #[derive(Debug)]
@@ -170,7 +89,7 @@ impl ArrowSource {
     /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or differ between
     /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once the work is stopped. A damaged
     /// shard is no error.
-    pub fn open(paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
+    pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         let storage = options.storage();
         let files = paths::expand(paths, Reads::Recordings, &storage)?;
         Self::open_in(storage, &files, options)
@@ -180,7 +99,7 @@ impl ArrowSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
@@ -193,8 +112,13 @@ impl ArrowSource {
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],
-        options: &ArrowOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
+        if matches!(options.payload, PayloadColumn::Ids(..)) {
+            let message =
+                "token ids are read from Parquet, .npy and .bin with .idx, and these are Arrow files";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         if paths.is_empty() {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -215,7 +139,7 @@ impl ArrowSource {
             contents: Contents::new(found, &options.columns, options.paths)?,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.text_column.is_some() || options.chat.is_some(),
+            is_text: options.payload.is_text(),
             open: OpenShards::new(files.shards.len(), options.max_record_bytes),
             files,
             indexes,
@@ -226,11 +150,6 @@ impl ArrowSource {
 
     pub fn contents(&self) -> &Contents {
         &self.contents
-    }
-
-    /// Whether a row can be read alone. False if any body is compressed: one row then costs its whole batch.
-    pub fn random_access(&self) -> bool {
-        self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
     /// The largest record batch with a compressed body: its shard and its bytes in the columns that are read.
@@ -253,6 +172,10 @@ impl OpenFiles for ArrowSource {
     fn file_set(&self) -> &FileSet {
         &self.files
     }
+
+    fn held_bytes(&self) -> usize {
+        self.blocks.bytes_in_use()
+    }
 }
 
 impl DocumentFiles for ArrowSource {
@@ -262,10 +185,6 @@ impl DocumentFiles for ArrowSource {
 
     fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
         Box::new(self.reader())
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.blocks.bytes_in_use()
     }
 }
 
@@ -278,12 +197,8 @@ pub(crate) fn open_documents(
     paths: &[PathBuf],
     request: &DocumentRequest<'_>,
 ) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
-    let options = match request.content {
-        TextContent::Chat(tools) => ArrowOptions::chat(ChatColumns::new(request.column, tools)),
-        _ => ArrowOptions::text(request.column),
-    };
-    let options = ArrowOptions { cache: request.cache.clone(), ..options };
-    Ok((Arc::new(ArrowSource::open_in(storage, paths, &options)?), request.content.form_of_values()))
+    let source = ArrowSource::open_in(storage, paths, &request.options())?;
+    Ok((Arc::new(source), request.content.form_of_values()))
 }
 
 /// Opens files whose rows are recordings.
@@ -294,7 +209,7 @@ pub(crate) fn open_rows(
     storage: Arc<dyn Storage>,
     files: &[PathBuf],
     ends: &[usize],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Arc<dyn RowFiles>> {
     Ok(Arc::new(ArrowSource::open_groups(storage, files, ends, options)?))
 }
@@ -311,27 +226,10 @@ impl RowFiles for ArrowSource {
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
         Box::new(self.reader())
     }
-}
 
-impl RowStore for ArrowSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic().is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic().labels()
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        self.place_of(row)
-    }
-
+    /// False if any body is compressed: one row then costs its whole batch.
     fn random_access(&self) -> bool {
-        self.random_access()
+        self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
     fn check_scattered(&self) -> Result<()> {
@@ -356,25 +254,11 @@ impl RowStore for ArrowSource {
 
     fn most_blocks(&self) -> usize {
         // A compressed batch would be decompressed once for each thread.
-        if self.random_access() { BLOCKS_AHEAD } else { 1 }
-    }
-
-    fn bytes_in_use(&self) -> usize {
-        self.blocks.bytes_in_use()
-    }
-
-    fn rest(&self) {
-        self.files.storage.rest();
+        if RowFiles::random_access(self) { BLOCKS_AHEAD } else { 1 }
     }
 }
 
-impl Source for ArrowSource {
-    type Reader = ArrowReader;
-
-    fn reader(self: &Arc<Self>) -> ArrowReader {
-        self.reader()
-    }
-}
+impl_source!(ArrowSource, ArrowReader);
 
 /// What a shard has beside its recordings; nothing if it is damaged before its schema ends.
 fn described(index: &ShardIndex) -> Described {
@@ -385,7 +269,7 @@ fn described(index: &ShardIndex) -> Described {
 fn index_all(
     storage: &Arc<dyn Storage>,
     paths: &[Arc<Path>],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Vec<Arc<ShardIndex>>> {
     let features = FeatureCache::default();
     let threads = urls::threads_for(paths, options.threads);

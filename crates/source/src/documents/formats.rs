@@ -9,8 +9,8 @@ use std::{
 
 use super::{DocumentForm, TextContent, first_lines, id_files};
 use crate::{
-    DiskCache, Error, ErrorKind, FileFormat, Result, Storage, arrow, open_files::OpenFiles, parquet,
-    row_files::DynReader, urls,
+    ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage, arrow,
+    open_files::OpenFiles, parquet, row_files::DynReader, urls,
 };
 
 /// Open files of one format whose rows are documents; immutable and shared.
@@ -22,11 +22,6 @@ pub(crate) trait DocumentFiles: OpenFiles {
     fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_>;
 
     fn document_reader(self: Arc<Self>) -> Box<dyn DynReader>;
-
-    /// Bytes of memory that records and reads in flight hold now; 0 if unknown.
-    fn held_bytes(&self) -> usize {
-        0
-    }
 }
 
 /// What is read of files of documents.
@@ -36,6 +31,18 @@ pub(crate) struct DocumentRequest<'a> {
     pub column: &'a str,
     /// Where what is read by URL is kept.
     pub cache: &'a Option<Arc<DiskCache>>,
+}
+
+impl DocumentRequest<'_> {
+    /// How files with columns are opened.
+    pub(crate) fn options(&self) -> SourceOptions {
+        let options = match self.content {
+            TextContent::Texts => SourceOptions::text(self.column),
+            TextContent::Chat(tools) => SourceOptions::chat(ChatColumns::new(self.column, tools)),
+            TextContent::Ids(fields) => SourceOptions::ids(self.column, fields.clone()),
+        };
+        SourceOptions { cache: self.cache.clone(), ..options }
+    }
 }
 
 /// Opens files of a format, and says what the bytes of their records are.

@@ -184,11 +184,15 @@ impl OpenFiles for DocumentSource {
     fn fingerprint(&self) -> u64 {
         self.files.fingerprint()
     }
+
+    fn held_bytes(&self) -> usize {
+        self.files.held_bytes()
+    }
 }
 
 impl RowStore for DocumentSource {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
+        Ok(self.rows_of_shards())
     }
 
     fn place(&self, row: u64) -> Place {

@@ -41,7 +41,6 @@ pub(crate) use table::check_named;
 
 use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{
-    arrow::ArrowOptions,
     block::BlockPool,
     columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
@@ -51,12 +50,12 @@ use super::{
     storage::{CountedStorage, Storage},
 };
 use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result, Segment,
-    contract::{NO_LABEL, RowStore, Source, StorageLabels},
+    BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, SourceOptions,
+    contract::NO_LABEL,
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
-    parallel, scattered_readers,
+    parallel,
     seed::mix,
 };
 
@@ -90,7 +89,7 @@ impl FilesSource {
         storage: Arc<dyn Storage>,
         plans: &[TablePlan],
         ends: &[usize],
-        options: &ArrowOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
         let refused = |message: &str| Err(Error::new(ErrorKind::Config, message));
         if options.mmap {
@@ -98,7 +97,7 @@ impl FilesSource {
         }
         let (storage, traffic) = CountedStorage::over(storage);
         let asked = TableRequest {
-            recordings: options.audio_column.as_deref(),
+            recordings: options.payload.recordings(),
             label: &options.label_column,
             others: &options.columns,
         };
@@ -409,9 +408,21 @@ impl OpenFiles for FilesSource {
         &self.files
     }
 
+    /// With the path of the row's recording.
+    fn place_of(&self, row: u64) -> Place {
+        let (shard, row_in_shard) = self.locate(row);
+        let (_, table, row) = self.table(row);
+        let recording = name_of(table, row).map(Arc::new);
+        Place { recording, ..Place::in_shard(&self.shards()[shard].path, row_in_shard) }
+    }
+
     /// A hash of the rows, in order.
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.blocks.bytes_in_use()
     }
 }
 
@@ -427,27 +438,6 @@ impl RowFiles for FilesSource {
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
         Box::new(self.reader())
     }
-}
-
-impl RowStore for FilesSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic().is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic().labels()
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        let (shard, row_in_shard) = self.locate(row);
-        let (_, table, row) = self.table(row);
-        let recording = name_of(table, row).map(Arc::new);
-        Place { recording, ..Place::in_shard(&self.shards()[shard].path, row_in_shard) }
-    }
 
     fn random_access(&self) -> bool {
         true
@@ -461,22 +451,6 @@ impl RowStore for FilesSource {
 
     fn most_blocks(&self) -> usize {
         BLOCKS_AHEAD
-    }
-
-    fn bytes_in_use(&self) -> usize {
-        self.blocks.bytes_in_use()
-    }
-
-    fn rest(&self) {
-        self.files.storage.rest();
-    }
-}
-
-impl Source for FilesSource {
-    type Reader = FilesReader;
-
-    fn reader(self: &Arc<Self>) -> FilesReader {
-        self.reader()
     }
 }
 

@@ -47,108 +47,18 @@ use self::{
     plan::{ColumnPlan, Plans},
 };
 use super::{
-    arrow::ArrowOptions,
     block::BlockPool,
-    columns::{ChatColumns, ColumnChoice, Described, FeatureCache, IdFields, PayloadColumn},
+    columns::{Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    documents::{DocumentFiles, DocumentForm, DocumentRequest, TextContent},
+    documents::{DocumentFiles, DocumentForm, DocumentRequest},
     open_files::{FileSet, OpenFiles},
-    path_or_url::PathOrUrl,
-    path_policy::{AllowPaths, PathPolicy},
-    remote::DiskCache,
-    row_files::{DynReader, ReadRows, RowFiles},
+    path_policy::PathPolicy,
+    row_files::{DynReader, ReadRows, RowFiles, impl_source},
     row_groups::RowGroups,
     storage::{CountedStorage, Storage, StoredFile, Version},
-    store_options::StoreOptions,
     urls,
 };
-use crate::{
-    Error, ErrorKind, Result, cancel,
-    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
-    error::Place,
-    parallel, scattered_readers,
-};
-
-/// The columns to read, and how to open the files.
-#[derive(Debug, Clone)]
-pub struct ParquetOptions {
-    /// The kind of records, and their column.
-    pub payload: PayloadColumn,
-    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
-    pub label_column: ColumnChoice,
-    /// How many threads read footers.
-    pub threads: usize,
-    /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
-    /// allowed.
-    pub max_record_bytes: u64,
-    pub allow_paths: AllowPaths,
-    /// Whether the path of each row is one of its values.
-    pub paths: bool,
-    /// The other columns whose values are read.
-    pub columns: Vec<String>,
-    /// Where what is read by URL is kept.
-    pub cache: Option<Arc<DiskCache>>,
-}
-
-impl ParquetOptions {
-    /// Documents in `column`, without labels.
-    pub fn text(column: impl Into<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Text(column.into())) }
-    }
-
-    /// Conversations, without labels.
-    pub fn chat(columns: ChatColumns) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Chat(columns)) }
-    }
-
-    /// Lists of token ids in `column`, and what `fields` names beside them.
-    pub fn ids(column: impl Into<String>, fields: IdFields) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Ids(column.into(), fields)) }
-    }
-
-    /// Recordings and labels in the usual columns.
-    pub fn audio() -> Self {
-        Self::of(PayloadColumn::Audio(None))
-    }
-
-    /// The options with which Arrow shards are opened, for Parquet.
-    pub(super) fn recordings(options: &ArrowOptions) -> Self {
-        let ArrowOptions {
-            audio_column,
-            text_column: _,
-            chat: _,
-            label_column,
-            threads,
-            max_record_bytes,
-            allow_paths,
-            paths,
-            columns,
-            cache,
-            fingerprinted: _,
-            mmap: _,
-            store: _,
-        } = options.clone();
-        let payload = PayloadColumn::Audio(audio_column);
-        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
-    }
-
-    pub fn columns(columns: Vec<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(PayloadColumn::Nothing) }
-    }
-
-    fn of(payload: PayloadColumn) -> Self {
-        Self {
-            payload,
-            label_column: ColumnChoice::Usual,
-            threads: 8,
-            max_record_bytes: MAX_RECORD_BYTES,
-            allow_paths: AllowPaths::default(),
-            paths: false,
-            columns: Vec::new(),
-            cache: None,
-        }
-    }
-}
+use crate::{Error, ErrorKind, Result, SourceOptions, cancel, parallel};
 
 /// An open dataset of Parquet shards; immutable and shared.
 #[derive(Debug)]
@@ -188,17 +98,17 @@ impl ParquetSource {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
     /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
-    /// fit or differ between shards, [`ErrorKind::Config`] for no files,
+    /// fit or differ between shards, [`ErrorKind::Config`] for no files or if they are to be mapped,
     /// [`ErrorKind::Closed`] once the work is stopped. Damage in row groups is found when they are read.
-    pub fn open(paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
-        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options)
+    pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
+        Self::open_in(options.storage(), paths, options)
     }
 
     /// The same for files of any storage.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
@@ -211,8 +121,12 @@ impl ParquetSource {
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],
-        options: &ParquetOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
+        if options.mmap {
+            let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         if paths.is_empty() {
             let message = "there are no files to read; name at least one Parquet file";
             return Err(Error::new(ErrorKind::Config, message));
@@ -279,7 +193,7 @@ impl ParquetSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn reopened(&self, options: &ParquetOptions) -> Result<Self> {
+    pub fn reopened(&self, options: &SourceOptions) -> Result<Self> {
         let paths: Vec<_> = self.shards().iter().map(|shard| shard.path.to_path_buf()).collect();
         Self::open_in(self.files.storage.clone(), &paths, options)
     }
@@ -293,7 +207,7 @@ impl FooterIndex {
     fn read(
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
-        options: &ParquetOptions,
+        options: &SourceOptions,
         (features, plans): (&FeatureCache, &Plans),
         turns: &Mutex<()>,
     ) -> Result<Self> {
@@ -336,32 +250,21 @@ pub(crate) fn open_documents(
     paths: &[PathBuf],
     request: &DocumentRequest<'_>,
 ) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
-    let column = request.column;
-    let options = match request.content {
-        TextContent::Texts => ParquetOptions::text(column),
-        TextContent::Chat(tools) => ParquetOptions::chat(ChatColumns::new(column, tools)),
-        TextContent::Ids(fields) => ParquetOptions::ids(column, fields.clone()),
-    };
-    let options = ParquetOptions { cache: request.cache.clone(), ..options };
-    Ok((Arc::new(ParquetSource::open_in(storage, paths, &options)?), request.content.form_of_values()))
+    let source = ParquetSource::open_in(storage, paths, &request.options())?;
+    Ok((Arc::new(source), request.content.form_of_values()))
 }
 
 /// Opens files whose rows are recordings.
 ///
 /// # Errors
-/// As [`ParquetSource::open`]; [`ErrorKind::Config`] if they are to be mapped.
+/// As [`ParquetSource::open`].
 pub(crate) fn open_rows(
     storage: Arc<dyn Storage>,
     files: &[PathBuf],
     ends: &[usize],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Arc<dyn RowFiles>> {
-    if options.mmap {
-        let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    let options = ParquetOptions::recordings(options);
-    Ok(Arc::new(ParquetSource::open_groups(storage, files, ends, &options)?))
+    Ok(Arc::new(ParquetSource::open_groups(storage, files, ends, options)?))
 }
 
 impl RowFiles for ParquetSource {
@@ -380,29 +283,7 @@ impl RowFiles for ParquetSource {
 
     /// The pages of the others would be decoded as well.
     fn with_only_column(&self, name: &str) -> Result<Option<Arc<dyn RowFiles>>> {
-        Ok(Some(Arc::new(self.reopened(&ParquetOptions::columns(vec![name.to_owned()]))?)))
-    }
-}
-
-impl RowStore for ParquetSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic().is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic().labels()
-    }
-
-    fn rest(&self) {
-        self.files.storage.rest();
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        self.place_of(row)
+        Ok(Some(Arc::new(self.reopened(&SourceOptions::columns(vec![name.to_owned()]))?)))
     }
 
     /// False: reading one row costs the whole pages that hold it.
@@ -428,10 +309,4 @@ impl RowStore for ParquetSource {
     }
 }
 
-impl Source for ParquetSource {
-    type Reader = ParquetReader;
-
-    fn reader(self: &Arc<Self>) -> ParquetReader {
-        self.reader()
-    }
-}
+impl_source!(ParquetSource, ParquetReader);

@@ -156,7 +156,7 @@ impl ParquetReader {
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
-        let is_text = matches!(self.source.payload, PayloadColumn::Text(_) | PayloadColumn::Chat(_));
+        let is_text = self.source.payload.is_text();
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
@@ -431,7 +431,7 @@ mod tests {
     use arrow_array::{ArrayRef, RecordBatch, StringArray};
 
     use super::{super::pages::unpacked, *};
-    use crate::{WholeRecord, parquet::ParquetOptions};
+    use crate::{SourceOptions, WholeRecord};
 
     fn write(path: &Path, properties: WriterPropertiesBuilder, texts: impl Iterator<Item = String>) {
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
@@ -449,7 +449,7 @@ mod tests {
 
     fn open(path: &Path) -> Arc<ParquetSource> {
         let paths = [path.to_owned()];
-        Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text")).unwrap())
+        Arc::new(ParquetSource::open(&paths, &SourceOptions::text("text")).unwrap())
     }
 
     /// Reads all rows in order, by a reader and as tables. Returns how often each decompressed the pages'
