@@ -49,8 +49,13 @@ pub struct Recordings {
 type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &SourceOptions) -> Result<Arc<dyn RowFiles>>;
 
 /// The formats of shards of recordings. A file whose name says nothing has the first.
-const FORMATS: [(FileFormat, OpenRows); 2] =
-    [(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
+const FORMATS: &[(FileFormat, OpenRows)] =
+    &[(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
+
+/// The formats of shards of recordings.
+pub(crate) fn recording_formats() -> impl Iterator<Item = FileFormat> {
+    FORMATS.iter().map(|&(format, _)| format)
+}
 
 /// How the shards of a loader are opened, by the endings of their names.
 ///

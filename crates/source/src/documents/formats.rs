@@ -51,7 +51,7 @@ type OpenDocuments =
 
 /// What rows may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DocumentKind {
+pub(crate) enum DocumentKind {
     Texts,
     Chats,
     Ids,
@@ -62,7 +62,7 @@ enum DocumentKind {
 use DocumentKind::{Chats, IdFields, Ids, Texts};
 
 /// A line for each format.
-const FORMATS: [(FileFormat, &[DocumentKind], OpenDocuments); 6] = [
+const FORMATS: &[(FileFormat, &[DocumentKind], OpenDocuments)] = &[
     (FileFormat::Parquet, &[Texts, Chats, Ids, IdFields], parquet::open_documents),
     (FileFormat::Arrow, &[Texts, Chats], arrow::open_documents),
     (FileFormat::JsonLines, &[Texts, Chats], first_lines::open_json),
@@ -70,6 +70,11 @@ const FORMATS: [(FileFormat, &[DocumentKind], OpenDocuments); 6] = [
     (FileFormat::Numpy, &[Ids], id_files::open_documents),
     (FileFormat::Megatron, &[Ids], id_files::open_documents),
 ];
+
+/// The formats whose rows may have that.
+pub(crate) fn document_formats(kind: DocumentKind) -> impl Iterator<Item = FileFormat> {
+    FORMATS.iter().filter(move |(_, kinds, _)| kinds.contains(&kind)).map(|&(format, ..)| format)
+}
 
 /// How the files are opened, if they have what is asked for.
 ///

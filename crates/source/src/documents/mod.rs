@@ -28,7 +28,7 @@ mod tests;
 use std::{borrow::Cow, path::PathBuf, str, sync::Arc};
 
 pub use self::conversation::{ChatForm, Messages};
-pub(crate) use self::formats::{DocumentFiles, DocumentRequest};
+pub(crate) use self::formats::{DocumentFiles, DocumentKind, DocumentRequest, document_formats};
 pub use self::sources::{DocumentSources, DocumentsReader};
 use crate::{
     DiskCache, Error, ErrorKind, Result, Storage,
