@@ -52,11 +52,6 @@ type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &SourceOptions) -> Re
 const FORMATS: &[(FileFormat, OpenRows)] =
     &[(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
 
-/// The formats of shards of recordings.
-pub(crate) fn recording_formats() -> impl Iterator<Item = FileFormat> {
-    FORMATS.iter().map(|&(format, _)| format)
-}
-
 /// How the shards of a loader are opened, by the endings of their names.
 ///
 /// # Errors

@@ -1,7 +1,8 @@
-//! [`RowFiles`]: open files of one format whose rows are recordings, whatever the format.
+//! [`RowFiles`], [`DocumentFiles`]: open files of one format whose rows are recordings or documents,
+//! whatever the format.
 //!
 //! [`Recordings`](crate::Recordings) knows no format: a format implements [`RowFiles`] and [`ReadRows`], and
-//! has a line in the table there. Source: own.
+//! has a line in the table there. So do [`DocumentSource`](crate::DocumentSource) and [`DocumentFiles`]. Source: own.
 
 use std::{fmt, sync::Arc};
 
@@ -62,6 +63,17 @@ pub(crate) trait RowFiles: OpenFiles {
     fn with_only_column(&self, _name: &str) -> Result<Option<Arc<dyn RowFiles>>> {
         Ok(None)
     }
+}
+
+/// Open files of one format whose rows are documents; immutable and shared.
+pub(crate) trait DocumentFiles: OpenFiles {
+    /// The numbers of rows of a shard's groups, in order.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_>;
+
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader>;
 }
 
 /// Makes files of one format a source of the engine without [`Recordings`](crate::Recordings): a trait of

@@ -48,11 +48,10 @@ use super::{
     block::BlockPool,
     columns::{ArrayColumns, Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    documents::{DocumentFiles, DocumentForm, DocumentRequest},
     open_files::{FileSet, OpenFiles},
     path_policy::PathPolicy,
     paths::{self, Reads},
-    row_files::{DynReader, ReadRows, RowFiles, impl_source},
+    row_files::{DocumentFiles, DynReader, ReadRows, RowFiles, impl_source},
     shard::Shard,
     storage::{CountedStorage, Storage, StoredFile},
     urls,
@@ -186,19 +185,6 @@ impl DocumentFiles for ArrowSource {
     fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
         Box::new(self.reader())
     }
-}
-
-/// Opens files whose rows are documents.
-///
-/// # Errors
-/// As [`ArrowSource::open`].
-pub(crate) fn open_documents(
-    storage: Arc<dyn Storage>,
-    paths: &[PathBuf],
-    request: &DocumentRequest<'_>,
-) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
-    let source = ArrowSource::open_in(storage, paths, &request.options())?;
-    Ok((Arc::new(source), request.content.form_of_values()))
 }
 
 /// Opens files whose rows are recordings.

@@ -2,14 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{
-    ChatForm, DocumentFiles, DocumentForm, DocumentRequest, TextContent, conversation, field,
-    lines::LinesSource,
-};
+use super::{ChatForm, DocumentForm, DocumentRequest, TextContent, conversation, field, lines::LinesSource};
 use crate::{
     Error, ErrorKind, Result, Storage, WholeRecord,
     contract::{MAX_RECORD_BYTES, ReadRecords},
     open_files::OpenFiles,
+    row_files::DocumentFiles,
 };
 
 /// Opens files with a text in each line.

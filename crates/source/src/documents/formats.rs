@@ -7,26 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{DocumentForm, TextContent, first_lines, id_files};
+use super::{DocumentForm, TextContent, columns, first_lines, id_files};
 use crate::{
-    ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage, arrow,
-    open_files::OpenFiles, parquet, row_files::DynReader, urls,
+    ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage,
+    row_files::DocumentFiles, urls,
 };
-
-/// Open files of one format whose rows are documents; immutable and shared.
-pub(crate) trait DocumentFiles: OpenFiles {
-    /// The numbers of rows of a shard's groups, in order.
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_>;
-
-    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader>;
-}
 
 /// What is read of files of documents.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DocumentRequest<'a> {
+pub(super) struct DocumentRequest<'a> {
     pub content: &'a TextContent,
     pub column: &'a str,
     /// Where what is read by URL is kept.
@@ -35,7 +24,7 @@ pub(crate) struct DocumentRequest<'a> {
 
 impl DocumentRequest<'_> {
     /// How files with columns are opened.
-    pub(crate) fn options(&self) -> SourceOptions {
+    pub(super) fn options(&self) -> SourceOptions {
         let options = match self.content {
             TextContent::Texts => SourceOptions::text(self.column),
             TextContent::Chat(tools) => SourceOptions::chat(ChatColumns::new(self.column, tools)),
@@ -51,7 +40,7 @@ type OpenDocuments =
 
 /// What rows may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DocumentKind {
+enum DocumentKind {
     Texts,
     Chats,
     Ids,
@@ -63,18 +52,13 @@ use DocumentKind::{Chats, IdFields, Ids, Texts};
 
 /// A line for each format.
 const FORMATS: &[(FileFormat, &[DocumentKind], OpenDocuments)] = &[
-    (FileFormat::Parquet, &[Texts, Chats, Ids, IdFields], parquet::open_documents),
-    (FileFormat::Arrow, &[Texts, Chats], arrow::open_documents),
+    (FileFormat::Parquet, &[Texts, Chats, Ids, IdFields], columns::open_parquet),
+    (FileFormat::Arrow, &[Texts, Chats], columns::open_arrow),
     (FileFormat::JsonLines, &[Texts, Chats], first_lines::open_json),
     (FileFormat::Text, &[Texts], first_lines::open_text),
     (FileFormat::Numpy, &[Ids], id_files::open_documents),
     (FileFormat::Megatron, &[Ids], id_files::open_documents),
 ];
-
-/// The formats whose rows may have that.
-pub(crate) fn document_formats(kind: DocumentKind) -> impl Iterator<Item = FileFormat> {
-    FORMATS.iter().filter(move |(_, kinds, _)| kinds.contains(&kind)).map(|&(format, ..)| format)
-}
 
 /// How the files are opened, if they have what is asked for.
 ///

@@ -22,7 +22,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{DocumentFiles, DocumentForm, DocumentRequest};
+use super::{DocumentForm, DocumentRequest};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
     contract::{MAX_RECORD_BYTES, ReadRecords, check_record_bytes},
@@ -30,7 +30,7 @@ use crate::{
     ids::IdType,
     open_files::{FileSet, OpenFiles},
     parallel,
-    row_files::DynReader,
+    row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile, Version},
     urls,

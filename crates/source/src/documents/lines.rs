@@ -17,10 +17,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{
-    DocumentFiles,
-    line_index::{LineGroup, LineIndex},
-};
+use super::line_index::{LineGroup, LineIndex};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
     compression::Compression,
@@ -33,7 +30,7 @@ use crate::{
     },
     open_files::{FileSet, OpenFiles},
     parallel,
-    row_files::DynReader,
+    row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile},
     urls,

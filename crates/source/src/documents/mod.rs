@@ -14,6 +14,7 @@
 //!
 //! A column of Parquet may also have lists of token ids.
 
+mod columns;
 mod conversation;
 mod field;
 mod first_lines;
@@ -28,7 +29,7 @@ mod tests;
 use std::{borrow::Cow, path::PathBuf, str, sync::Arc};
 
 pub use self::conversation::{ChatForm, Messages};
-pub(crate) use self::formats::{DocumentFiles, DocumentKind, DocumentRequest, document_formats};
+use self::formats::DocumentRequest;
 pub use self::sources::{DocumentSources, DocumentsReader};
 use crate::{
     DiskCache, Error, ErrorKind, Result, Storage,
@@ -38,7 +39,7 @@ use crate::{
     fields::Row,
     ids,
     open_files::{FileSet, OpenFiles},
-    row_files::DynReader,
+    row_files::{DocumentFiles, DynReader},
     row_groups::{RowGroup, RowGroups},
     scattered_readers,
 };
@@ -56,7 +57,7 @@ pub enum TextContent {
 
 impl TextContent {
     /// What the bytes of a record are, if they are the value of a column.
-    pub(crate) fn form_of_values(&self) -> DocumentForm {
+    fn form_of_values(&self) -> DocumentForm {
         match self {
             Self::Texts => DocumentForm::Text,
             Self::Ids(_) => DocumentForm::Ids,

@@ -50,10 +50,9 @@ use super::{
     block::BlockPool,
     columns::{Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    documents::{DocumentFiles, DocumentForm, DocumentRequest},
     open_files::{FileSet, OpenFiles},
     path_policy::PathPolicy,
-    row_files::{DynReader, ReadRows, RowFiles, impl_source},
+    row_files::{DocumentFiles, DynReader, ReadRows, RowFiles, impl_source},
     row_groups::RowGroups,
     storage::{CountedStorage, Storage, StoredFile, Version},
     urls,
@@ -239,19 +238,6 @@ impl DocumentFiles for ParquetSource {
     fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
         Box::new(self.reader())
     }
-}
-
-/// Opens files whose rows are documents.
-///
-/// # Errors
-/// As [`ParquetSource::open`].
-pub(crate) fn open_documents(
-    storage: Arc<dyn Storage>,
-    paths: &[PathBuf],
-    request: &DocumentRequest<'_>,
-) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
-    let source = ParquetSource::open_in(storage, paths, &request.options())?;
-    Ok((Arc::new(source), request.content.form_of_values()))
 }
 
 /// Opens files whose rows are recordings.

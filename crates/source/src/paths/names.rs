@@ -4,11 +4,7 @@
 
 use std::{cmp::Ordering, ffi::OsStr, path::Path, sync::Arc};
 
-use crate::{
-    Error, ErrorKind, FileFormat,
-    documents::{DocumentKind, document_formats},
-    recordings::recording_formats,
-};
+use crate::{Error, ErrorKind, FileFormat};
 
 /// Endings of recordings, in small letters.
 pub(crate) const RECORDINGS: [&str; 30] = [
@@ -40,14 +36,14 @@ pub enum Reads {
 }
 
 impl Reads {
-    pub(super) fn formats(self) -> Vec<FileFormat> {
-        use FileFormat::{Arrow, JsonLines, Parquet, Text};
+    pub(super) fn formats(self) -> &'static [FileFormat] {
+        use FileFormat::{Arrow, JsonLines, Megatron, Numpy, Parquet, Text};
         match self {
-            Self::Recordings => recording_formats().collect(),
-            Self::Documents => vec![Parquet],
-            Self::Texts => document_formats(DocumentKind::Texts).collect(),
-            Self::Ids => document_formats(DocumentKind::Ids).collect(),
-            Self::Inputs => vec![Arrow, Parquet, JsonLines, Text],
+            Self::Recordings => &[Arrow, Parquet],
+            Self::Documents => &[Parquet],
+            Self::Texts => &[Parquet, Arrow, JsonLines, Text],
+            Self::Ids => &[Parquet, Numpy, Megatron],
+            Self::Inputs => &[Arrow, Parquet, JsonLines, Text],
         }
     }
 
