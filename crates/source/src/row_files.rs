@@ -2,7 +2,8 @@
 //! whatever the format.
 //!
 //! [`Recordings`](crate::Recordings) knows no format: a format implements [`RowFiles`] and [`ReadRows`], and
-//! has a line in the table there. So do [`DocumentSource`](crate::DocumentSource) and [`DocumentFiles`]. Source: own.
+//! has a line in the table there. [`DocumentSource`](crate::DocumentSource) does the same with
+//! [`DocumentFiles`]. Source: own.
 
 use std::{fmt, sync::Arc};
 
