@@ -17,7 +17,7 @@ use std::{
 use forebay::{
     contract::ReadRecords,
     source::WholeRecord,
-    source::{ArrowOptions, Recordings},
+    source::{Recordings, SourceOptions},
 };
 
 /// Writes a table of segments: a hundred of each file, with a label and a text. Returns the bytes of all
@@ -88,7 +88,7 @@ fn cpu_seconds() -> f64 {
 /// Opens a table three times.
 fn open_table(path: &Path, rows: u64, text_bytes: u64) {
     let size = fs::metadata(path).unwrap().len();
-    let options = ArrowOptions { columns: vec!["text".to_owned()], ..ArrowOptions::default() };
+    let options = SourceOptions { columns: vec!["text".to_owned()], ..SourceOptions::default() };
     let name = path.file_name().unwrap().display();
     for round in 0..3 {
         let (begin, cpu, (_, before)) = (Instant::now(), cpu_seconds(), memory());
@@ -133,7 +133,7 @@ fn n_open() -> usize {
 /// Opens a source of small files, and reads each.
 fn read_files(what: &str, path: &Path, files: u64) {
     let (begin, before) = (Instant::now(), n_open());
-    let source = Recordings::open::<PathBuf>(&[[path.to_owned()]], &ArrowOptions::default()).unwrap();
+    let source = Recordings::open::<PathBuf>(&[[path.to_owned()]], &SourceOptions::default()).unwrap();
     let opened = begin.elapsed().as_secs_f64();
     assert_eq!(source.n_rows(), files);
     let (source, mut most) = (Arc::new(source), 0);

@@ -18,8 +18,8 @@ use std::{
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use forebay::contract::ReadRecords;
 use forebay::source::{
-    LocalFiles, Storage, WholeRecord,
-    parquet::{ParquetOptions, ParquetSource},
+    LocalFiles, OpenFiles, SourceOptions, Storage, WholeRecord,
+    parquet::ParquetSource,
     paths::{self, Reads},
 };
 use parquet::{
@@ -35,7 +35,7 @@ const ROUNDS: usize = 9;
 const BYTES_PER_TOKEN: f64 = 4.3;
 
 fn open(files: &[PathBuf]) -> Arc<ParquetSource> {
-    Arc::new(ParquetSource::open(files, &ParquetOptions::text("text")).unwrap())
+    Arc::new(ParquetSource::open(files, &SourceOptions::text("text")).unwrap())
 }
 
 /// The documents of a folder, or 32 MB of words with the lengths of web pages.

@@ -29,7 +29,7 @@ use forebay::{
     engine::{Engine, Plan, Step},
     order::{Assignment, Batching, Order},
     source::{
-        ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, ReadRequest, Record, Storage,
+        ArrowSource, LocalFiles, MappedFiles, OpenFiles, ReadAt, ReadRequest, Record, SourceOptions, Storage,
         StoredRecording, Version, WholeRecord,
     },
 };
@@ -208,7 +208,7 @@ fn run(source: ArrowSource, plan: Plan, reads: &AtomicU64, from: u64, most: u64)
 }
 
 fn open(storage: Arc<dyn Storage>, paths: &[PathBuf]) -> ArrowSource {
-    ArrowSource::open_in(storage, paths, &ArrowOptions::default()).unwrap()
+    ArrowSource::open_in(storage, paths, &SourceOptions::default()).unwrap()
 }
 
 /// The numbers after `name=` on the command line, or the default.

@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::contract::ReadRecords;
-use forebay::source::{ArrowOptions, ArrowSource, WholeRecord};
+use forebay::source::{ArrowSource, OpenFiles, SourceOptions, WholeRecord};
 
 /// `n_batches` batches of 100 rows of `len` bytes.
 fn write(path: &Path, len: usize, n_batches: usize) {
@@ -29,7 +29,7 @@ fn write(path: &Path, len: usize, n_batches: usize) {
 }
 
 fn open(paths: &[PathBuf]) -> Arc<ArrowSource> {
-    Arc::new(ArrowSource::open(paths, &ArrowOptions::default()).unwrap())
+    Arc::new(ArrowSource::open(paths, &SourceOptions::default()).unwrap())
 }
 
 fn rows(c: &mut Criterion) {

@@ -32,10 +32,7 @@ use forebay::cache::build::{
 use forebay::{
     ErrorKind, Result,
     contract::ReadRecords,
-    source::{
-        ArrowOptions, ArrowSource, RecordingSource, WholeRecord,
-        parquet::{ParquetOptions, ParquetSource},
-    },
+    source::{ArrowSource, OpenFiles, RecordingSource, SourceOptions, WholeRecord, parquet::ParquetSource},
 };
 use hostile_common::{
     Tally,
@@ -55,12 +52,12 @@ use source_common::{
 const MOST_BYTES: usize = 64 << 20;
 
 fn open_arrow(path: &Path, max_record_bytes: u64) -> Result<Arc<ArrowSource>> {
-    let options = ArrowOptions { threads: 1, max_record_bytes, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, max_record_bytes, ..SourceOptions::default() };
     ArrowSource::open(&[path.into()], &options).map(Arc::new)
 }
 
 fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>> {
-    let options = ParquetOptions { threads: 1, max_record_bytes, ..ParquetOptions::text("text") };
+    let options = SourceOptions { threads: 1, max_record_bytes, ..SourceOptions::text("text") };
     ParquetSource::open(&[path.into()], &options).map(Arc::new)
 }
 
@@ -197,7 +194,7 @@ fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
 
 fn open_columns(path: &Path) -> Result<Arc<ArrowSource>> {
     let columns = NESTED.map(ToOwned::to_owned).to_vec();
-    let options = ArrowOptions { threads: 1, columns, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, columns, ..SourceOptions::default() };
     ArrowSource::open(&[path.into()], &options).map(Arc::new)
 }
 
@@ -220,7 +217,7 @@ fn parquet_lists_and_structs() {
         .collect();
     mutants("parquet_lists_and_structs", &bases, |path| {
         let columns = NESTED.map(ToOwned::to_owned).to_vec();
-        let options = ParquetOptions { threads: 1, columns, ..ParquetOptions::audio() };
+        let options = SourceOptions { threads: 1, columns, ..SourceOptions::default() };
         ParquetSource::open(&[path.into()], &options).map(Arc::new)
     });
 }
@@ -251,7 +248,7 @@ fn lists_beyond_their_items() {
             let mut shard = shard.clone();
             shard[at..at + usual.len()].copy_from_slice(&offsets(wrong));
             fs::write(&path, shard).unwrap();
-            let options = ArrowOptions { columns: vec!["several".into()], ..ArrowOptions::default() };
+            let options = SourceOptions { columns: vec!["several".into()], ..SourceOptions::default() };
             let source = ArrowSource::open(std::slice::from_ref(&path), &options).map(Arc::new);
             let mut reader = source.unwrap().reader();
             for row in 0..6 {
@@ -514,7 +511,7 @@ fn footers_that_lie() {
         fs::write(folder.path().join(name), footer_alone(&deepest)).unwrap();
     }
     let paths = ["a.parquet", "b.parquet"].map(|name| folder.path().join(name));
-    let options = ParquetOptions { threads: 2, ..ParquetOptions::text("text") };
+    let options = SourceOptions { threads: 2, ..SourceOptions::text("text") };
     let error = ParquetSource::open(&paths, &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Schema, "{error}");
 }

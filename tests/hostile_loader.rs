@@ -29,7 +29,7 @@ use forebay::{
     config::CountOrAuto,
     contract::{Collate, TaskFor},
     engine::{Engine, Plan, Step},
-    source::{ArrowOptions, Recordings},
+    source::{Recordings, SourceOptions},
     tasks::{AudioTask, CheckTask},
 };
 use mutate::{Rng, mutate};
@@ -72,7 +72,7 @@ const MOST_TIME: Duration = Duration::from_secs(100);
 const BATCHES: usize = 16;
 
 fn open(path: &Path) -> Result<Arc<Recordings>> {
-    let options = ArrowOptions { max_record_bytes: 4 << 20, ..ArrowOptions::default() };
+    let options = SourceOptions { max_record_bytes: 4 << 20, ..SourceOptions::default() };
     Recordings::open(&[[path.to_owned()]], &options).map(Arc::new)
 }
 

@@ -33,7 +33,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, Columns, Field, Row, Value},
     fork_lock,
-    source::{ArrowOptions, ColumnChoice, ExtraColumn, Positions, Recordings, Selection},
+    source::{ColumnChoice, ExtraColumn, PayloadColumn, Positions, Recordings, Selection, SourceOptions},
     targets::{self, SourceColumns, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
@@ -568,13 +568,13 @@ fn column(
     let source = if source.column_names().iter().any(|known| known == name) {
         source
     } else {
-        let options = ArrowOptions {
-            audio_column: config.first_audio_column().map(str::to_owned),
+        let options = SourceOptions {
+            payload: PayloadColumn::Audio(config.first_audio_column().map(str::to_owned)),
             label_column: ColumnChoice::Nothing,
             columns: vec![name.to_owned()],
             store: config.storage_options.clone(),
             cache: config.disk_cache()?,
-            ..ArrowOptions::default()
+            ..SourceOptions::default()
         };
         reopened = config.arrow_files.open(&options)?;
         &reopened

@@ -22,7 +22,7 @@ use crate::{
     decode::Info,
     engine::Engine,
     error::Place,
-    source::{AllowPaths, ArrowOptions, ColumnChoice, Recordings, RecordingsReader},
+    source::{AllowPaths, ColumnChoice, PayloadColumn, Recordings, RecordingsReader, SourceOptions},
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };
 
@@ -85,11 +85,11 @@ impl _Check {
             let damage = DamageConfig { damage, max_damage }.check().map_err(raise)?;
             let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
             // Labels are not read.
-            let options = ArrowOptions {
-                audio_column,
+            let options = SourceOptions {
+                payload: PayloadColumn::Audio(audio_column),
                 label_column: ColumnChoice::Nothing,
                 allow_paths: allow_paths.unwrap_or_default(),
-                ..ArrowOptions::default()
+                ..SourceOptions::default()
             };
             let source =
                 run_interruptible(py, "forebay-index", move || Recordings::open(&[files], &options))?;

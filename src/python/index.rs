@@ -15,7 +15,7 @@ use crate::{
     engine,
     error::Place,
     fork_lock,
-    source::{AllowPaths, ArrowOptions, Recordings},
+    source::{AllowPaths, PayloadColumn, Recordings, SourceOptions},
 };
 
 /// The most classes that are listed.
@@ -74,11 +74,11 @@ impl _Index {
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let allow_paths = allow_paths.unwrap_or_default();
-            let options = ArrowOptions {
-                audio_column,
+            let options = SourceOptions {
+                payload: PayloadColumn::Audio(audio_column),
                 label_column: label_column.into(),
                 allow_paths,
-                ..ArrowOptions::default()
+                ..SourceOptions::default()
             };
             let (source, build) = run_interruptible(py, "forebay-index", move || {
                 let source = Arc::new(Recordings::open(&[files], &options)?);

@@ -13,8 +13,8 @@ use crate::{
     contract::ReadRecords,
     fork_lock,
     source::{
-        self, PathOrUrl, StoreOptions, WholeRecord,
-        parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
+        self, OpenFiles, PathOrUrl, SourceOptions, StoreOptions, WholeRecord,
+        parquet::{ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },
 };
@@ -71,7 +71,7 @@ pub struct _ParquetText {
 impl _ParquetText {
     #[new]
     fn new(py: Python<'_>, files: Vec<PathBuf>, text_column: &str) -> PyResult<Self> {
-        let options = ParquetOptions::text(text_column);
+        let options = SourceOptions::text(text_column);
         let open = || ParquetSource::open(&files, &options);
         let source = Arc::new(detach(py, open).map_err(|error| to_python(py, &error))?);
         let reader = fork_lock::Mutex::new(source.reader());

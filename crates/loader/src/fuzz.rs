@@ -14,7 +14,7 @@ use crate::{
     contract::TaskFor,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
-    source::{ArrowOptions, Recordings, Storage},
+    source::{Recordings, SourceOptions, Storage},
     state::{Identity, Share},
     tasks::{AudioTask, CheckTask},
 };
@@ -41,7 +41,8 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let storage = in_memory(bytes);
     let name = if bytes.starts_with(&forebay_base::signatures::PARQUET) { "a.parquet" } else { "a.arrow" };
-    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
+    let options =
+        SourceOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..SourceOptions::default() };
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options).ok().map(Arc::new)
 }
 

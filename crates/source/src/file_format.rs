@@ -39,7 +39,7 @@ struct Known {
     signatures: &'static [&'static [u8]],
 }
 
-const FORMATS: [Known; 6] = [
+const FORMATS: &[Known] = &[
     Known {
         format: FileFormat::Parquet,
         name: "Parquet",

@@ -4,11 +4,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    ArrowOptions, ArrowSource, DocumentSource, RecordingSource, Recordings, Storage, TextContent,
+    ArrowSource, DocumentSource, OpenFiles, RecordingSource, Recordings, SourceOptions, Storage, TextContent,
     WholeRecord,
     contract::ReadRecords,
     in_memory::InMemory,
-    parquet::{ParquetOptions, ParquetSource, pages as page_headers},
+    parquet::{ParquetSource, pages as page_headers},
 };
 
 /// A parser, called with any bytes.
@@ -35,7 +35,8 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 /// Parses an Arrow shard and reads its rows, alone and in order.
 fn arrow(bytes: &[u8]) {
     let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
-    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
+    let options =
+        SourceOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..SourceOptions::default() };
     if let Ok(source) = ArrowSource::open_in(storage, &paths, &options) {
         read_rows(&Arc::new(source), MAX_RECORD_BYTES);
     }
@@ -43,11 +44,11 @@ fn arrow(bytes: &[u8]) {
 
 /// Parses a table that names recordings, as each format of text, and compressed: the result is the same.
 fn table(bytes: &[u8]) {
-    let options = ArrowOptions {
+    let options = SourceOptions {
         threads: 1,
         max_record_bytes: MAX_RECORD_BYTES,
         paths: true,
-        ..ArrowOptions::default()
+        ..SourceOptions::default()
     };
     let opened = |bytes: &[u8], name: String| {
         Recordings::open_in(in_memory(bytes), &[[PathBuf::from(name)]], &options)
@@ -76,10 +77,10 @@ fn table(bytes: &[u8]) {
 
 /// Parses the same as each file of a data folder of Kaldi, and reads its rows. Any name is that file, so arks
 /// and recordings are it, too.
-fn kaldi(bytes: &[u8], options: ArrowOptions) {
+fn kaldi(bytes: &[u8], options: SourceOptions) {
     for columns in [&[][..], &["utterance", "start", "duration"], &["text", "speaker", "recording"]] {
         let columns = columns.iter().map(|&name| name.to_owned()).collect();
-        let options = ArrowOptions { columns, ..options.clone() };
+        let options = SourceOptions { columns, ..options.clone() };
         let Ok(source) = Recordings::open_in(in_memory(bytes), &[[PathBuf::from("wav.scp")]], &options)
         else {
             continue;
@@ -101,11 +102,11 @@ fn tar(bytes: &[u8]) {
     let storage = in_memory(bytes);
     let columns = vec!["txt".to_owned(), "x".to_owned()];
     for columns in [Vec::new(), columns] {
-        let options = ArrowOptions {
+        let options = SourceOptions {
             threads: 1,
             max_record_bytes: MAX_RECORD_BYTES,
             columns,
-            ..ArrowOptions::default()
+            ..SourceOptions::default()
         };
         let path = [PathBuf::from("a.tar")];
         if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options) {
@@ -118,8 +119,8 @@ fn tar(bytes: &[u8]) {
 /// Parses a Parquet file with a column `text`, or with recordings, and reads its rows, alone and in order.
 fn parquet_file(bytes: &[u8]) {
     let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
-    for options in [ParquetOptions::text("text"), ParquetOptions::audio()] {
-        let options = ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..options };
+    for options in [SourceOptions::text("text"), SourceOptions::default()] {
+        let options = SourceOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..options };
         if let Ok(source) = ParquetSource::open_in(Arc::clone(&storage), &paths, &options) {
             read_rows(&Arc::new(source), MAX_RECORD_BYTES);
         }

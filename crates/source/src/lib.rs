@@ -15,8 +15,10 @@
 //! | `arrow` | recordings in Arrow IPC streams and files |
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
+//! | `open_files`, `row_groups` | what open files of any format have in common; their groups of rows |
 //! | `row_files`, `recordings` | open files of any of these formats, and a source of them |
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
+//! | `options` | which columns are read, and how files are opened |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
@@ -59,9 +61,11 @@ mod ids;
 mod layouts;
 mod lists;
 mod open_recording;
+mod options;
 mod mapped;
 mod memory_permits;
 mod nested;
+mod open_files;
 mod order_of_rows;
 pub mod parquet;
 mod path_or_url;
@@ -73,6 +77,7 @@ mod recordings;
 mod remote;
 mod request;
 mod row_files;
+mod row_groups;
 mod selection;
 mod shard;
 mod splits;
@@ -97,18 +102,18 @@ use forebay_base::{
 };
 use forebay_engine::{contract, fields, order};
 
-pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
+pub use arrow::{ArrowReader, ArrowSource};
 pub use columns::{
     ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PayloadColumn, SchemaColumn,
 };
 pub use contents::{ClassNames, Contents};
-pub use documents::{
-    ChatForm, DocumentForm, DocumentReader, DocumentSource, DocumentSources, DocumentsReader, TextContent,
-};
+pub use documents::{ChatForm, DocumentForm, DocumentSource, DocumentSources, DocumentsReader, TextContent};
 pub use entries::Entry;
 pub use file_format::FileFormat;
 pub use mapped::MappedFiles;
+pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
+pub use options::SourceOptions;
 pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};

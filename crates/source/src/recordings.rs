@@ -10,7 +10,7 @@ use std::{
 
 use super::open_recording::{OpenRecording, info_of_row};
 use super::{
-    arrow::{self, ArrowOptions},
+    arrow,
     contents::Contents,
     entries::{Entry, parts_of, shards_or_tables},
     file_format::FileFormat,
@@ -23,7 +23,7 @@ use super::{
     storage::Storage,
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic, cancel,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, SourceOptions, StoredRecording, Traffic, cancel,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::{Row, Value},
@@ -46,11 +46,11 @@ pub struct Recordings {
 }
 
 /// Opens files of a format: their paths, the number of files up to the end of each group, and the options.
-type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &ArrowOptions) -> Result<Arc<dyn RowFiles>>;
+type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &SourceOptions) -> Result<Arc<dyn RowFiles>>;
 
 /// The formats of shards of recordings. A file whose name says nothing has the first.
-const FORMATS: [(FileFormat, OpenRows); 2] =
-    [(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
+const FORMATS: &[(FileFormat, OpenRows)] =
+    &[(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
 
 /// How the shards of a loader are opened, by the endings of their names.
 ///
@@ -99,7 +99,7 @@ impl Recordings {
     /// # Errors
     /// Those of [`ArrowSource::open`](super::ArrowSource::open) or of other formats; [`ErrorKind::Config`] if
     /// both kinds of files are given, or Parquet is to be mapped.
-    pub fn open<T: Clone + Into<Entry>>(groups: &[impl AsRef<[T]>], options: &ArrowOptions) -> Result<Self> {
+    pub fn open<T: Clone + Into<Entry>>(groups: &[impl AsRef<[T]>], options: &SourceOptions) -> Result<Self> {
         Self::open_in(options.storage(), groups, options)
     }
 
@@ -110,7 +110,7 @@ impl Recordings {
     pub fn open_in<T: Clone + Into<Entry>>(
         storage: Arc<dyn Storage>,
         groups: &[impl AsRef<[T]>],
-        options: &ArrowOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
         let (mut parts, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
@@ -420,16 +420,13 @@ impl ReadRequest for LengthRequest {
 }
 
 impl RowStore for Recordings {
-    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
-        if let Some(order) = &self.order {
-            return Ok(order.shards.iter().map(|shard| shard.n_rows).collect());
-        }
-        self.files.shard_rows(epoch)
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shards().iter().map(|shard| shard.n_rows).collect())
     }
 
     fn place(&self, row: u64) -> Place {
         let row = self.file_row(row);
-        self.files.place(row)
+        self.files.place_of(row)
     }
 
     fn random_access(&self) -> bool {
@@ -453,11 +450,11 @@ impl RowStore for Recordings {
     }
 
     fn bytes_in_use(&self) -> usize {
-        self.files.bytes_in_use()
+        self.files.held_bytes()
     }
 
     fn rest(&self) {
-        self.files.rest();
+        self.files.file_set().storage.rest();
     }
 
     fn scattered_readers(&self, n_readers: usize) -> usize {

@@ -30,8 +30,8 @@ use forebay_engine::{
     order::{Assignment, Batching, Order},
 };
 use forebay_source::{
-    ArrowOptions, ArrowSource, LocalFiles, ReadAt, ReadRequest, Record, Storage, StoredRecording, Version,
-    WholeRecord,
+    ArrowSource, LocalFiles, OpenFiles, ReadAt, ReadRequest, Record, SourceOptions, Storage, StoredRecording,
+    Version, WholeRecord,
 };
 use patience::{undisturbed, until};
 use source_common::*;
@@ -163,7 +163,7 @@ fn shard(folder: &Path, name: &str) -> PathBuf {
 }
 
 fn open_on(disk: &Disk, paths: &[PathBuf]) -> Arc<ArrowSource> {
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, ..SourceOptions::default() };
     Arc::new(ArrowSource::open_in(Arc::new(disk.clone()), paths, &options).unwrap())
 }
 

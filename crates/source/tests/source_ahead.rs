@@ -28,8 +28,8 @@ use forebay_engine::{
     order::{Assignment, Batching, Order, WeightedRows},
 };
 use forebay_source::{
-    ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, ReadRequest, Record,
-    RecordingSource, Selection, Storage, StoredRecording, Version, WholeRecord,
+    ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, ReadRequest, Record, RecordingSource, Selection,
+    SourceOptions, Storage, StoredRecording, Version, WholeRecord,
 };
 use patience::{undisturbed, until};
 use source_common::*;
@@ -220,7 +220,7 @@ fn engine_of(far: &Arc<Far>, paths: &[PathBuf], plan: Plan, sum: Sum) -> Engine<
 
 fn source_of(far: &Arc<Far>, paths: &[PathBuf]) -> Arc<ArrowSource> {
     let storage = Arc::new(FarFiles(far.clone()));
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, ..SourceOptions::default() };
     Arc::new(ArrowSource::open_in(storage, paths, &options).unwrap())
 }
 

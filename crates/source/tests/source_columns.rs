@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray, 
 use arrow_schema::Schema;
 use forebay_base::{Error, ErrorKind};
 use forebay_engine::contract::NO_LABEL;
-use forebay_source::{ArrowOptions, ArrowSource};
+use forebay_source::{ArrowSource, PayloadColumn, SourceOptions};
 use source_common::*;
 use tempfile::TempDir;
 
@@ -63,11 +63,11 @@ impl Made {
         let [audio_column, label_column] = [audio, label].map(|name| name.map(String::from));
         open_with(
             &self.paths,
-            &ArrowOptions {
-                audio_column,
+            &SourceOptions {
+                payload: PayloadColumn::Audio(audio_column),
                 label_column: label_column.into(),
                 threads: 2,
-                ..ArrowOptions::default()
+                ..SourceOptions::default()
             },
         )
     }

@@ -9,7 +9,8 @@ use std::{fs, sync::Arc};
 
 use arrow_array::{ArrayRef, NullArray, RecordBatch, StringArray};
 use forebay_base::ErrorKind;
-use forebay_source::{ArrowSource, parquet::ParquetSource};
+use forebay_engine::contract::RowStore;
+use forebay_source::{ArrowSource, OpenFiles, parquet::ParquetSource};
 use source_common::*;
 
 #[test]

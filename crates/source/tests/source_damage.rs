@@ -9,7 +9,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use arrow_array::ArrayRef;
 use forebay_base::ErrorKind;
-use forebay_source::{ArrowSource, ReadRows};
+use forebay_source::{ArrowSource, OpenFiles, ReadRows};
 use largest_allocation::largest_allocation;
 use source_common::*;
 

@@ -16,10 +16,9 @@ use std::{
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
-use forebay_source::RawRecord;
 use forebay_source::{
-    LocalFiles, ReadAt, Storage, Version,
-    parquet::{ParquetOptions, ParquetSource, RowGroup},
+    LocalFiles, OpenFiles, RawRecord, ReadAt, SourceOptions, Storage, Version,
+    parquet::{ParquetSource, RowGroup},
 };
 use largest_allocation::largest_allocation;
 use parquet::{
@@ -172,7 +171,7 @@ fn missing_columns_are_named() {
     let id: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     write_parquet(&path, &WriterProperties::default(), &[batch([("id", id), ("content", content)])]);
     let message = |column: &str| {
-        let options = ParquetOptions::text(column);
+        let options = SourceOptions::text(column);
         let error = ParquetSource::open(std::slice::from_ref(&path), &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Schema);
         error.to_string()
@@ -184,7 +183,7 @@ fn missing_columns_are_named() {
         message("text")
     );
     assert!(message("id").contains(listed) && message("id").contains("Int64 and holds no documents"));
-    let open = || ParquetSource::open(&[path], &ParquetOptions::text("content"));
+    let open = || ParquetSource::open(&[path], &SourceOptions::text("content"));
     let closed = cancel::during(Some(Arc::new(|| true)), open);
     assert_eq!(closed.unwrap_err().kind, ErrorKind::Closed);
 }
@@ -194,7 +193,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn open_column(path: &Path, column: &str) -> Result<Arc<ParquetSource>> {
-    let options = ParquetOptions::text(column);
+    let options = SourceOptions::text(column);
     ParquetSource::open(&[path.to_owned()], &options).map(Arc::new)
 }
 
@@ -385,7 +384,7 @@ fn only_the_requested_column_is_read_in_large_pieces() {
     let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
     write_parquet(&path, &properties, &[batch([("other", other), ("text", text)])]);
     let disk = Disk::default();
-    let options = ParquetOptions::text("text");
+    let options = SourceOptions::text("text");
     let source = ParquetSource::open_in(Arc::new(disk.clone()), &[path], &options).unwrap();
     let counts = || [0, 1].map(|n: usize| disk.0[n].swap(0, Relaxed));
     let [n_reads, n_bytes] = counts();

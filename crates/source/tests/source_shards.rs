@@ -12,8 +12,8 @@ use std::{
 
 use arrow_schema::DataType;
 use forebay_base::ErrorKind;
-use forebay_engine::contract::NO_LABEL;
-use forebay_source::{ArrowOptions, ArrowReader, ReadRows};
+use forebay_engine::contract::{NO_LABEL, RowStore};
+use forebay_source::{ArrowReader, OpenFiles, PayloadColumn, ReadRows, SourceOptions};
 use serde_json::Value;
 use source_common::*;
 
@@ -87,11 +87,11 @@ fn a_saved_dataset_is_its_folder() {
 /// Reads every row of a shard with every pair of columns that fit, and compares with `arrow-ipc` where that
 /// reads the shard. Returns the number of pairs read.
 fn read_every_column(path: &Path, is_golden: bool) -> usize {
-    let named = |audio: &str, label: &str| ArrowOptions {
-        audio_column: Some(audio.into()),
+    let named = |audio: &str, label: &str| SourceOptions {
+        payload: PayloadColumn::Audio(Some(audio.into())),
         label_column: Some(label.to_owned()).into(),
         threads: 1,
-        ..ArrowOptions::default()
+        ..SourceOptions::default()
     };
     // The message for a missing column lists the columns, without the help of `arrow-ipc`.
     let Err(error) = open_with(&[path.into()], &named("no such column", "")) else { return 0 };

@@ -21,7 +21,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use arrow_schema::Schema;
 use forebay_base::{ErrorKind, Result, cancel};
-use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
+use forebay_source::{ArrowSource, LocalFiles, OpenFiles, ReadAt, SourceOptions, Storage, Version};
 use patience::undisturbed;
 use source_common::*;
 
@@ -86,7 +86,7 @@ impl ReadAt for WatchedFile {
 }
 
 fn open_on(disk: &Disk, paths: &[PathBuf]) -> Result<Arc<ArrowSource>> {
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let options = SourceOptions { threads: 1, ..SourceOptions::default() };
     ArrowSource::open_in(Arc::new(disk.clone()), paths, &options).map(Arc::new)
 }
 
@@ -234,7 +234,7 @@ fn opening_many_shards_keeps_their_order_and_can_be_stopped() {
         write(path, Format { is_file: n % 3 == 0, compression: None }, &[usual_batch(n..2 * n + 1)]);
     }
     for threads in [0, 1, 2, 7, 100] {
-        let options = ArrowOptions { threads, ..ArrowOptions::default() };
+        let options = SourceOptions { threads, ..SourceOptions::default() };
         let source = open_with(&paths, &options).unwrap();
         assert!(source.shards().iter().zip(&paths).all(|(shard, path)| *shard.path == **path));
         assert!(source.shards().iter().map(|shard| shard.n_rows).eq(1..61));
@@ -273,7 +273,7 @@ fn half_a_million_rows() {
     }
     let trial = || {
         let start = Instant::now();
-        let source = open_with(&paths, &ArrowOptions::default()).unwrap();
+        let source = open_with(&paths, &SourceOptions::default()).unwrap();
         let took = start.elapsed();
         println!("{} rows in 500 shards: {took:?}", source.n_rows());
         assert_eq!(source.n_rows(), 500_000);

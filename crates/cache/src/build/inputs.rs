@@ -25,8 +25,8 @@ use crate::{
     contract::MAX_RECORD_BYTES,
     seed::mix,
     source::{
-        self, AllowPaths, ArrowOptions, ArrowSource, Entry, FileFormat, LocalFiles, RawRecord, Storage,
-        parquet::{ParquetOptions, ParquetSource},
+        self, AllowPaths, ArrowSource, Entry, FileFormat, LocalFiles, OpenFiles, PayloadColumn, RawRecord,
+        SourceOptions, Storage, parquet::ParquetSource,
     },
 };
 
@@ -153,17 +153,23 @@ impl Files {
         Ok(Self { entries, paths, names, kinds, projection, limits })
     }
 
-    fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
-        let allow_paths = match &self.projection {
-            Projection::Recordings { allow_paths, .. } => allow_paths.clone(),
-            _ => AllowPaths::default(),
+    /// How recordings are read.
+    fn options(&self) -> SourceOptions {
+        let (column, allow_paths) = match &self.projection {
+            Projection::Recordings { column, allow_paths } => (column.clone(), allow_paths.clone()),
+            _ => (None, AllowPaths::default()),
         };
-        let options = ArrowOptions {
+        SourceOptions {
+            payload: PayloadColumn::Audio(column),
             allow_paths,
             threads: 1,
             max_record_bytes: self.limits.max_record_bytes,
-            ..ArrowOptions::default()
-        };
+            ..SourceOptions::default()
+        }
+    }
+
+    fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
+        let options = SourceOptions { payload: PayloadColumn::Audio(None), ..self.options() };
         let entries = [&self.entries[shard..=shard]];
         source::Recordings::open(&entries, &options).map(Arc::new)
     }
@@ -204,7 +210,6 @@ impl Shards for Files {
             );
             Err(Error::new(ErrorKind::Config, message))
         };
-        let max_record_bytes = self.limits.max_record_bytes;
         let format = match self.kinds[shard] {
             ShardKind::Rows(format) => format,
             ShardKind::Recordings => {
@@ -214,25 +219,14 @@ impl Shards for Files {
             }
         };
         match (format, &self.projection) {
-            (FileFormat::Parquet, Projection::Recordings { column, allow_paths }) => {
-                let options = ParquetOptions {
-                    payload: crate::source::PayloadColumn::Audio(column.clone()),
-                    allow_paths: allow_paths.clone(),
-                    max_record_bytes,
-                    ..ParquetOptions::audio()
-                };
+            (FileFormat::Parquet, Projection::Recordings { .. }) => {
+                let options = self.options();
                 let source = Arc::new(ParquetSource::open(std::slice::from_ref(path), &options)?);
                 let rows = source.n_rows();
                 Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (FileFormat::Arrow, Projection::Recordings { column, allow_paths }) => {
-                let options = ArrowOptions {
-                    audio_column: column.clone(),
-                    allow_paths: allow_paths.clone(),
-                    threads: 1,
-                    max_record_bytes,
-                    ..ArrowOptions::default()
-                };
+            (FileFormat::Arrow, Projection::Recordings { .. }) => {
+                let options = self.options();
                 let source = Arc::new(ArrowSource::open(std::slice::from_ref(path), &options)?);
                 if let Some(damage) = source.shards().first().and_then(|shard| shard.damage.clone()) {
                     return Err(damage);

@@ -18,7 +18,10 @@ use crate::{
     fields::Value,
     order::WeightedRows,
     sampling::{Chosen, ClassCounts, LeftOut, RowSeconds, SameClass},
-    source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Shard},
+    source::{
+        ColumnChoice, Contents, ExtraColumn, PayloadColumn, Positions, Recordings, RowInfo, Shard,
+        SourceOptions,
+    },
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
     transform::augment::{MixTargets, StepKind},
@@ -58,8 +61,8 @@ impl OpenedSource {
         config: &LoaderConfig,
         (clips, rate, least_seconds): (ClipRule, u32, f64),
     ) -> Result<Self, Error> {
-        let mut options = ArrowOptions {
-            audio_column: config.first_audio_column().map(str::to_owned),
+        let mut options = SourceOptions {
+            payload: PayloadColumn::Audio(config.first_audio_column().map(str::to_owned)),
             label_column: config.label_column.clone().into(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
@@ -127,8 +130,8 @@ fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Ar
         return Err(Error::new(ErrorKind::Config, message));
     }
     let open = |column: &str| {
-        let found = config.arrow_files.open(&ArrowOptions {
-            audio_column: Some(column.to_owned()),
+        let found = config.arrow_files.open(&SourceOptions {
+            payload: PayloadColumn::Audio(Some(column.to_owned())),
             label_column: ColumnChoice::Nothing,
             ..config.payload_options()?
         })?;
@@ -247,8 +250,8 @@ fn backgrounds(
                 return Ok(Partnering::Own(Some(Arc::new(classes))));
             }
         };
-        let options = ArrowOptions {
-            audio_column: audio_column.clone(),
+        let options = SourceOptions {
+            payload: PayloadColumn::Audio(audio_column.clone()),
             label_column: ColumnChoice::Nothing,
             ..config.payload_options()?
         };

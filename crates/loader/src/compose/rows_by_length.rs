@@ -10,7 +10,7 @@ use crate::{
         LeftOut, LengthLimits, Played, RowSeconds, is_length, numbers, within_tokens,
         within_tokens_per_second,
     },
-    source::{ArrowOptions, Recordings},
+    source::{Recordings, SourceOptions},
     targets::{TargetForm, token_counts},
 };
 
@@ -109,10 +109,10 @@ fn seconds(
 /// As [`Recordings::open`].
 pub fn open_with_durations(
     config: &LoaderConfig,
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<(Recordings, Option<String>), Error> {
     const USUAL: &str = "duration";
-    let open = |options: &ArrowOptions| config.arrow_files.open(options);
+    let open = |options: &SourceOptions| config.arrow_files.open(options);
     match config.whole() {
         None => return Ok((open(options)?, None)),
         Some(WholeConfig { duration: Some(named), .. }) => return Ok((open(options)?, Some(named.clone()))),

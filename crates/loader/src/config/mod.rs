@@ -44,7 +44,7 @@ use crate::{
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Batching, Mixture, Order, Stop, WeightStage},
     sampling::Sampling,
-    source::{ArrowOptions, Subset},
+    source::{SourceOptions, Subset},
     targets::TargetConfig,
     tasks::{AudioPlan, Outputs, WaveformPlan},
     transform::{Form, Layout, augment::Convolver},
@@ -154,14 +154,14 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// As [`Self::disk_cache`].
-    pub fn payload_options(&self) -> Result<ArrowOptions> {
-        Ok(ArrowOptions {
+    pub fn payload_options(&self) -> Result<SourceOptions> {
+        Ok(SourceOptions {
             mmap: self.mmap,
             max_record_bytes: self.max_record_bytes as u64,
             allow_paths: self.allow_paths.clone(),
             store: self.storage_options.clone(),
             cache: self.disk_cache()?,
-            ..ArrowOptions::default()
+            ..SourceOptions::default()
         })
     }
 

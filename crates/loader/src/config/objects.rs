@@ -8,7 +8,7 @@ use crate::{
     fallible_alloc,
     order::{Bins, Budget},
     sampling::Sampling,
-    source::{ArrowOptions, Entry, Recordings, Shard, TextContent, files::Manifest},
+    source::{Entry, Recordings, Shard, SourceOptions, TextContent, files::Manifest},
     tasks::{ClipCrop, SpanUnit, WholeRule},
     transform::{Augment, Features, WindowEnd},
 };
@@ -155,7 +155,7 @@ pub enum Background {
     },
     Others {
         sources: Sources,
-        /// The column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
+        /// The column of recordings; as [`SourceOptions::payload`](crate::source::SourceOptions).
         audio_column: Option<String>,
     },
 }
@@ -192,7 +192,7 @@ impl Sources {
     /// # Errors
     /// Those of [`Recordings::open`]; [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its
     /// files.
-    pub fn open(&self, options: &ArrowOptions) -> Result<Recordings> {
+    pub fn open(&self, options: &SourceOptions) -> Result<Recordings> {
         let found = Recordings::open(&self.groups, options)?;
         self.check_rows(&found.group_starts(), found.n_rows())?;
         let starts = found.group_starts();

@@ -22,6 +22,7 @@ use crate::{
     columns::ValueLayout,
     contract::SMALL_READ,
     memory_permits::{MemoryPermits, covered},
+    open_files::OpenFiles,
     storage::{StoredFile, past_the_end},
 };
 
@@ -156,7 +157,8 @@ impl BlockReader {
         let begin = index.begin_of(row).unwrap_or_default();
         if self.next.as_ref().is_none_or(|open| open.number != next) {
             // It is advice: the read itself reports the error.
-            self.next = source.open.open(next, &source.storage, &source.shards[next].path, index).ok();
+            self.next =
+                source.open.open(next, &source.files.storage, &source.files.shards[next].path, index).ok();
         }
         if let Some(open) = &self.next {
             let [from, to] = [from.max(end), to].map(|at| (begin + (at - end)).min(open.file.size()));

@@ -13,7 +13,6 @@ use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::{
-    ArrowOptions,
     dictionaries::Dictionaries,
     message::{BodyCodec, CONTINUATION, MAGIC, MessageHead, MessageScanner, MessageStep, end_of_body},
     schema::{
@@ -23,8 +22,8 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result, cancel,
-    columns::{ArrayColumns, ArrayRequest, FeatureCache, PayloadColumn, ValueLayout},
+    Error, ErrorKind, Result, SourceOptions, cancel,
+    columns::{ArrayColumns, ArrayRequest, FeatureCache, ValueLayout},
     fallible_alloc,
     shard::check_rows,
     signatures,
@@ -73,7 +72,7 @@ impl ShardIndex {
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit,
     /// [`ErrorKind::Closed`] if the work was stopped, [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage is
     /// not an error but a part of the index.
-    pub(crate) fn build(file: &StoredFile, options: &ArrowOptions, features: &FeatureCache) -> Result<Self> {
+    pub(crate) fn build(file: &StoredFile, options: &SourceOptions, features: &FeatureCache) -> Result<Self> {
         let mut indexer = Indexer {
             index: Self {
                 version: file.version(),
@@ -110,7 +109,7 @@ struct Indexer<'a> {
     index: ShardIndex,
     scanner: MessageScanner,
     schema: Schema,
-    options: &'a ArrowOptions,
+    options: &'a SourceOptions,
     features: &'a FeatureCache,
 }
 
@@ -298,13 +297,8 @@ impl Indexer<'_> {
     }
 }
 
-fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<ArrayColumns> {
-    let payload = match (&options.text_column, &options.chat) {
-        (_, Some(chat)) => PayloadColumn::Chat(chat.clone()),
-        (Some(column), None) => PayloadColumn::Text(column.clone()),
-        (None, None) => PayloadColumn::Audio(options.audio_column.clone()),
-    };
-    ArrayColumns::choose(schema, &payload, &options.label_column, &options.columns, features)
+fn choose(schema: &Schema, options: &SourceOptions, features: &FeatureCache) -> Result<ArrayColumns> {
+    ArrayColumns::choose(schema, &options.payload, &options.label_column, &options.columns, features)
 }
 
 /// Returns where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64

@@ -46,105 +46,22 @@ pub use reader::ArrowReader;
 use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ArrayColumns, ChatColumns, ColumnChoice, Described, FeatureCache},
+    columns::{ArrayColumns, Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    mapped::MappedFiles,
-    path_or_url::PathOrUrl,
-    path_policy::{AllowPaths, PathPolicy},
+    open_files::{FileSet, OpenFiles},
+    path_policy::PathPolicy,
     paths::{self, Reads},
-    remote::DiskCache,
-    row_files::{ReadRows, RowFiles},
-    shard::{Shard, locate, shards_of},
+    row_files::{DocumentFiles, DynReader, ReadRows, RowFiles, impl_source},
+    shard::Shard,
     storage::{CountedStorage, Storage, StoredFile},
-    store_options::StoreOptions,
     urls,
 };
-use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
-    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
-    error::Place,
-    parallel, scattered_readers,
-    seed::mix,
-};
-
-/// The columns to read, and how to open the files.
-#[derive(Debug, Clone)]
-pub struct ArrowOptions {
-    /// The column of recordings; None for `audio` or the only Audio feature.
-    pub audio_column: Option<String>,
-    /// A column of documents, which are read instead of recordings.
-    pub text_column: Option<String>,
-    /// The columns of conversations, which are read instead of recordings.
-    pub chat: Option<ChatColumns>,
-    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
-    pub label_column: ColumnChoice,
-    /// How many threads read headers.
-    pub threads: usize,
-    /// Whether local files are mapped. Records are then not copied; see [`MappedFiles`] for the risk if a
-    /// file shrinks.
-    pub mmap: bool,
-    /// The most bytes of a record, and of a decompressed buffer; 64 times a buffer's compressed size are
-    /// always allowed.
-    pub max_record_bytes: u64,
-    pub allow_paths: AllowPaths,
-    /// Whether the path of each row is one of its values.
-    pub paths: bool,
-    /// The other columns whose values are read.
-    pub columns: Vec<String>,
-    /// Those of them whose values count in the fingerprint of a table, in this order; None for all.
-    pub fingerprinted: Option<Vec<String>>,
-    pub store: StoreOptions,
-    /// Where what is read by URL is kept.
-    pub cache: Option<Arc<DiskCache>>,
-}
-
-impl Default for ArrowOptions {
-    fn default() -> Self {
-        Self {
-            audio_column: None,
-            text_column: None,
-            chat: None,
-            label_column: ColumnChoice::Usual,
-            threads: 8,
-            mmap: false,
-            max_record_bytes: MAX_RECORD_BYTES,
-            allow_paths: AllowPaths::default(),
-            paths: false,
-            columns: Vec::new(),
-            fingerprinted: None,
-            store: StoreOptions::default(),
-            cache: None,
-        }
-    }
-}
-
-impl ArrowOptions {
-    /// Documents in `column`, without labels.
-    pub fn text(column: impl Into<String>) -> Self {
-        let text_column = Some(column.into());
-        Self { text_column, label_column: ColumnChoice::Nothing, ..Self::default() }
-    }
-
-    /// Conversations, without labels.
-    pub fn chat(columns: ChatColumns) -> Self {
-        Self { chat: Some(columns), label_column: ColumnChoice::Nothing, ..Self::default() }
-    }
-
-    /// Storage of local files, mapped or read.
-    pub(super) fn storage(&self) -> Arc<dyn Storage> {
-        match self.mmap {
-            true => Arc::new(PathOrUrl::here(MappedFiles, &self.store, self.cache.clone())),
-            false => PathOrUrl::files(&self.store, self.cache.clone()),
-        }
-    }
-}
+use crate::{BLOCKS_AHEAD, Error, ErrorKind, Result, SourceOptions, parallel};
 
 /// An open dataset of Arrow shards; immutable and shared.
 #[derive(Debug)]
 pub struct ArrowSource {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
-    shards: Vec<Shard>,
+    files: FileSet,
     indexes: Vec<Arc<ShardIndex>>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
@@ -154,7 +71,6 @@ pub struct ArrowSource {
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
-    n_rows: u64,
     contents: Contents,
 }
 
@@ -172,7 +88,7 @@ impl ArrowSource {
     /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or differ between
     /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once the work is stopped. A damaged
     /// shard is no error.
-    pub fn open(paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
+    pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         let storage = options.storage();
         let files = paths::expand(paths, Reads::Recordings, &storage)?;
         Self::open_in(storage, &files, options)
@@ -182,7 +98,7 @@ impl ArrowSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
@@ -195,8 +111,13 @@ impl ArrowSource {
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],
-        options: &ArrowOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
+        if matches!(options.payload, PayloadColumn::Ids(..)) {
+            let message =
+                "token ids are read from Parquet, .npy and .bin with .idx, and these are Arrow files";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         if paths.is_empty() {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -207,61 +128,32 @@ impl ArrowSource {
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options)?;
         let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
-        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
-        for shard in &shards {
-            if let Some(error) = &shard.damage {
-                log::warn!("{error} ({} rows are read)", shard.n_rows);
-            }
-        }
+        let files = FileSet::new((storage, traffic), paths.iter().zip(rows))?;
+        files.warn_of_damage();
         let found = indexes.iter().filter_map(|index| index.columns.as_ref());
         let has_labels = found.into_iter().any(|columns| columns.label.is_some());
         let described: Vec<_> = indexes.iter().map(|index| described(index)).collect();
-        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let found = DescribedShards { shards: &files.shards, ends, described: &described, has_labels };
         Ok(Self {
             contents: Contents::new(found, &options.columns, options.paths)?,
-            storage,
-            traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.text_column.is_some() || options.chat.is_some(),
-            open: OpenShards::new(shards.len(), options.max_record_bytes),
-            shards,
+            is_text: options.payload.is_text(),
+            open: OpenShards::new(files.shards.len(), options.max_record_bytes),
+            files,
             indexes,
             blocks: Arc::default(),
             in_parts: AtomicBool::new(false),
-            n_rows,
         })
-    }
-
-    /// The number of rows over all shards.
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    /// The shards in the order given.
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
     }
 
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// Whether a row can be read alone. False if any body is compressed: one row then costs its whole batch.
-    pub fn random_access(&self) -> bool {
-        self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
-    }
-
-    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
-    /// dataset may be copied to another place.
-    pub fn fingerprint(&self) -> u64 {
-        let sizes = self.indexes.iter().flat_map(|index| [index.n_rows, index.version.size]);
-        sizes.fold(mix(self.indexes.len() as u64), |state, word| mix(state ^ mix(word)))
-    }
-
     /// The largest record batch with a compressed body: its shard and its bytes in the columns that are read.
     fn largest_compressed(&self) -> Option<(&Shard, u64)> {
-        let sizes = self.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
+        let sizes = self.files.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
             let compressed = index.batches.iter().filter(|batch| batch.codec.is_some());
             compressed.map(move |batch| {
                 (shard, batch.arrays.iter().flat_map(|array| &*array.buffers).map(|buffer| buffer.len).sum())
@@ -270,31 +162,28 @@ impl ArrowSource {
         sizes.max_by_key(|&(_, bytes)| bytes)
     }
 
-    /// The shard that holds `row`, and the row's number there.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn locate(&self, row: u64) -> (usize, u64) {
-        locate(&self.shards, row)
-    }
-
     pub fn reader(self: &Arc<Self>) -> ArrowReader {
         ArrowReader::new(Arc::clone(self))
     }
 }
 
-impl ArrowSource {
-    /// What its files cost so far.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
+impl OpenFiles for ArrowSource {
+    fn file_set(&self) -> &FileSet {
+        &self.files
     }
 
-    /// The numbers of rows of a shard's record batches, in order.
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    pub(crate) fn batch_rows(&self, shard: usize) -> impl Iterator<Item = u64> + '_ {
-        self.indexes[shard].batches.iter().map(|batch| batch.n_rows)
+    fn held_bytes(&self) -> usize {
+        self.blocks.bytes_in_use()
+    }
+}
+
+impl DocumentFiles for ArrowSource {
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.indexes[shard].batches.iter().map(|batch| batch.n_rows))
+    }
+
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
+        Box::new(self.reader())
     }
 }
 
@@ -306,26 +195,14 @@ pub(crate) fn open_rows(
     storage: Arc<dyn Storage>,
     files: &[PathBuf],
     ends: &[usize],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Arc<dyn RowFiles>> {
     Ok(Arc::new(ArrowSource::open_groups(storage, files, ends, options)?))
 }
 
 impl RowFiles for ArrowSource {
-    fn shards(&self) -> &[Shard] {
-        self.shards()
-    }
-
     fn contents(&self) -> &Contents {
         self.contents()
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint()
-    }
-
-    fn traffic(&self) -> &Arc<Traffic> {
-        self.traffic()
     }
 
     fn can_be_ordered(&self) -> bool {
@@ -335,28 +212,10 @@ impl RowFiles for ArrowSource {
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
         Box::new(self.reader())
     }
-}
 
-impl RowStore for ArrowSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic.is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic.labels()
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        let (shard, row) = self.locate(row);
-        Place::in_shard(&self.shards[shard].path, row)
-    }
-
+    /// False if any body is compressed: one row then costs its whole batch.
     fn random_access(&self) -> bool {
-        self.random_access()
+        self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
     fn check_scattered(&self) -> Result<()> {
@@ -381,25 +240,11 @@ impl RowStore for ArrowSource {
 
     fn most_blocks(&self) -> usize {
         // A compressed batch would be decompressed once for each thread.
-        if self.random_access() { BLOCKS_AHEAD } else { 1 }
-    }
-
-    fn bytes_in_use(&self) -> usize {
-        self.blocks.bytes_in_use()
-    }
-
-    fn rest(&self) {
-        self.storage.rest();
+        if RowFiles::random_access(self) { BLOCKS_AHEAD } else { 1 }
     }
 }
 
-impl Source for ArrowSource {
-    type Reader = ArrowReader;
-
-    fn reader(self: &Arc<Self>) -> ArrowReader {
-        self.reader()
-    }
-}
+impl_source!(ArrowSource, ArrowReader);
 
 /// What a shard has beside its recordings; nothing if it is damaged before its schema ends.
 fn described(index: &ShardIndex) -> Described {
@@ -410,7 +255,7 @@ fn described(index: &ShardIndex) -> Described {
 fn index_all(
     storage: &Arc<dyn Storage>,
     paths: &[Arc<Path>],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Vec<Arc<ShardIndex>>> {
     let features = FeatureCache::default();
     let threads = urls::threads_for(paths, options.threads);

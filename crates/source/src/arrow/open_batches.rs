@@ -68,8 +68,8 @@ impl OpenBatches {
     ) -> Result<OpenRow<'_>> {
         let is_shard = |open: &OpenShard| open.number == shard;
         let open = || {
-            let (path, index) = (&source.shards[shard].path, &source.indexes[shard]);
-            let mut open = source.open.open(shard, &source.storage, path, index)?;
+            let (path, index) = (&source.files.shards[shard].path, &source.indexes[shard]);
+            let mut open = source.open.open(shard, &source.files.storage, path, index)?;
             open.permits = permits.clone();
             Ok(open)
         };

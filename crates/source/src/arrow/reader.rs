@@ -21,6 +21,7 @@ use crate::{
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::MemoryPermits,
+    open_files::OpenFiles,
     path_policy,
     row_files::ReadRows,
 };
@@ -60,7 +61,7 @@ impl ArrowReader {
         let (shard, local) = source.locate(row);
         let value =
             open.row(source, shard, local, permits).and_then(|mut at| read(source, &mut at, blocks, permits));
-        value.map_err(|error| error.in_shard(&source.shards[shard].path).at_row(local))
+        value.map_err(|error| error.in_shard(&source.files.shards[shard].path).at_row(local))
     }
 }
 
@@ -176,6 +177,13 @@ fn read_file_of(
     let Some(name) = path_of(at, blocks)? else {
         return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
     };
-    let ArrowSource { storage, blocks, shards, max_record_bytes, path_policy, .. } = source;
-    path_policy.read(storage, blocks, &shards[at.shard.number].path, &name, *max_record_bytes, permits)
+    let ArrowSource { files, blocks, max_record_bytes, path_policy, .. } = source;
+    path_policy.read(
+        &files.storage,
+        blocks,
+        &files.shards[at.shard.number].path,
+        &name,
+        *max_record_bytes,
+        permits,
+    )
 }

@@ -45,6 +45,21 @@ pub enum PayloadColumn {
     Nothing,
 }
 
+impl PayloadColumn {
+    /// Whether records are documents.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Chat(_))
+    }
+
+    /// The name of the column of recordings, if the user gives one.
+    pub(crate) fn recordings(&self) -> Option<&str> {
+        match self {
+            Self::Audio(column) => column.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// The columns of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatColumns {

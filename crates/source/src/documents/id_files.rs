@@ -22,14 +22,16 @@ use std::{
 
 use bytes::Bytes;
 
+use super::{DocumentForm, DocumentRequest};
 use crate::{
-    Error, ErrorKind, RawRecord, Result, Traffic, cancel,
-    contract::check_record_bytes,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
+    contract::{MAX_RECORD_BYTES, ReadRecords, check_record_bytes},
     fallible_alloc,
     ids::IdType,
+    open_files::{FileSet, OpenFiles},
     parallel,
-    seed::mix,
-    shard::{Shard, check_rows, locate, shards_of},
+    row_files::{DocumentFiles, DynReader},
+    shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile, Version},
     urls,
 };
@@ -64,11 +66,9 @@ struct IdFile {
 
 #[derive(Debug)]
 pub(super) struct IdFiles {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
-    shards: Vec<Shard>,
-    files: Vec<IdFile>,
-    n_rows: u64,
+    files: FileSet,
+    /// One for each shard.
+    tables: Vec<IdFile>,
     max_record_bytes: u64,
 }
 
@@ -82,47 +82,49 @@ impl IdFiles {
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(data_path(path))).collect();
         let threads = urls::threads_for(&paths, 8);
-        let files = parallel::each("forebay-index", &paths, threads, |path| {
+        let tables = parallel::each("forebay-index", &paths, threads, |path| {
             cancel::check("opening")?;
             IdFile::open(&storage, path).map_err(|error| error.in_shard(path))
         })?;
-        let rows = files.iter().map(|file| (file.n_rows, file.version.size, None));
-        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
-        Ok(Self { storage, traffic, shards, files, n_rows, max_record_bytes })
-    }
-
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
-    }
-
-    pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
-    }
-
-    /// The numbers of rows of a shard's groups, in order.
-    pub fn group_rows(&self, shard: usize) -> impl Iterator<Item = u64> + use<> {
-        let n_rows = self.shards[shard].n_rows;
-        (0..n_rows.div_ceil(GROUP_ROWS)).map(move |group| GROUP_ROWS.min(n_rows - group * GROUP_ROWS))
-    }
-
-    /// A hash of the shards' row counts and file sizes, in order.
-    pub fn fingerprint(&self) -> u64 {
-        let shards = self.shards.iter().zip(&self.files);
-        let sizes = shards.flat_map(|(shard, file)| [shard.n_rows, file.version.size]);
-        sizes.fold(mix(self.shards.len() as u64), |state, word| mix(state ^ mix(word)))
+        let rows = tables.iter().map(|file| (file.n_rows, file.version.size, None));
+        let files = FileSet::new((storage, traffic), paths.iter().zip(rows))?;
+        Ok(Self { files, tables, max_record_bytes })
     }
 
     pub fn reader(self: &Arc<Self>) -> IdFilesReader {
         IdFilesReader { source: Arc::clone(self), open: None }
     }
+}
+
+impl OpenFiles for IdFiles {
+    fn file_set(&self) -> &FileSet {
+        &self.files
+    }
+}
+
+impl DocumentFiles for IdFiles {
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_> {
+        let n_rows = self.shards()[shard].n_rows;
+        let groups = 0..n_rows.div_ceil(GROUP_ROWS);
+        Box::new(groups.map(move |group| GROUP_ROWS.min(n_rows - group * GROUP_ROWS)))
+    }
+
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
+        Box::new(self.reader())
+    }
+}
+
+/// Opens files of token ids.
+///
+/// # Errors
+/// As [`IdFiles::open`].
+pub(super) fn open_documents(
+    storage: Arc<dyn Storage>,
+    paths: &[PathBuf],
+    request: &DocumentRequest<'_>,
+) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
+    let files = IdFiles::open(storage, paths, MAX_RECORD_BYTES)?;
+    Ok((Arc::new(files), request.content.form_of_values()))
 }
 
 /// The file of ids that a path stands for.
@@ -309,8 +311,11 @@ impl std::fmt::Debug for IdFilesReader {
     }
 }
 
-impl IdFilesReader {
-    /// Reads one row; `run` as in [`ReadRecords::read`](crate::contract::ReadRecords::read).
+impl ReadRecords for IdFilesReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
+    /// Reads one row.
     ///
     /// # Errors
     /// Of the record: [`ErrorKind::Corrupt`] if the index places it outside of the file,
@@ -319,15 +324,17 @@ impl IdFilesReader {
     ///
     /// # Panics
     /// If there is no such row.
-    pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        let (shard, local) = locate(&self.source.shards, row);
+    fn read(&mut self, row: u64, run: u64, _request: &dyn ReadRequest) -> Result<RawRecord> {
+        let (shard, local) = self.source.locate(row);
         self.read_local(shard, local, run)
-            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
+            .map_err(|error| error.in_shard(&self.source.shards()[shard].path).at_row(local))
     }
+}
 
+impl IdFilesReader {
     fn read_local(&mut self, shard: usize, local: u64, run: u64) -> Result<RawRecord> {
-        let IdFiles { storage, shards, files, max_record_bytes, .. } = &*self.source;
-        let file = &files[shard];
+        let IdFiles { files: FileSet { storage, shards, .. }, tables, max_record_bytes } = &*self.source;
+        let file = &tables[shard];
         let open = match &mut self.open {
             Some(open) if open.shard == shard => open,
             open => {

@@ -19,18 +19,19 @@ use bytes::Bytes;
 
 use super::line_index::{LineGroup, LineIndex};
 use crate::{
-    Error, ErrorKind, RawRecord, Result, Traffic, cancel,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
     compression::Compression,
-    contract::check_record_bytes,
+    contract::{ReadRecords, check_record_bytes},
     fallible_alloc,
     fields::Row,
     files::{
         sidecar::Sidecars,
         text_input::{FileBytes, read_some, unread},
     },
+    open_files::{FileSet, OpenFiles},
     parallel,
-    seed::mix,
-    shard::{Shard, check_rows, locate, shards_of},
+    row_files::{DocumentFiles, DynReader},
+    shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile},
     urls,
 };
@@ -46,11 +47,8 @@ const MOST_KEPT: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct LinesSource {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
-    shards: Vec<Shard>,
+    files: FileSet,
     indexes: Vec<LineIndex>,
-    n_rows: u64,
     max_record_bytes: u64,
 }
 
@@ -79,45 +77,29 @@ impl LinesSource {
             let n_rows = index.groups.iter().map(|group| group.n_rows).sum();
             (n_rows, index.version.size, index.damage.clone())
         };
-        let (shards, n_rows) = shards_of(paths.iter().zip(indexes.iter().map(of)))?;
-        for shard in &shards {
-            if let Some(error) = &shard.damage {
-                log::warn!("{error} ({} rows are read)", shard.n_rows);
-            }
-        }
-        Ok(Self { storage, traffic, shards, indexes, n_rows, max_record_bytes })
-    }
-
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
-    }
-
-    pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
-    }
-
-    /// The numbers of rows of a shard's groups, in order.
-    pub fn group_rows(&self, shard: usize) -> impl Iterator<Item = u64> + '_ {
-        self.indexes[shard].groups.iter().map(|group| group.n_rows)
-    }
-
-    /// A hash of the shards' row counts and file sizes, in order.
-    pub fn fingerprint(&self) -> u64 {
-        let shards = self.shards.iter().zip(&self.indexes);
-        let sizes = shards.flat_map(|(shard, index)| [shard.n_rows, index.version.size]);
-        sizes.fold(mix(self.shards.len() as u64), |state, word| mix(state ^ mix(word)))
+        let files = FileSet::new((storage, traffic), paths.iter().zip(indexes.iter().map(of)))?;
+        files.warn_of_damage();
+        Ok(Self { files, indexes, max_record_bytes })
     }
 
     pub fn reader(self: &Arc<Self>) -> LinesReader {
         LinesReader { source: Arc::clone(self), starts: None, stream: None, blocks: VecDeque::new() }
+    }
+}
+
+impl OpenFiles for LinesSource {
+    fn file_set(&self) -> &FileSet {
+        &self.files
+    }
+}
+
+impl DocumentFiles for LinesSource {
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.indexes[shard].groups.iter().map(|group| group.n_rows))
+    }
+
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
+        Box::new(self.reader())
     }
 }
 
@@ -167,8 +149,11 @@ impl Block {
     }
 }
 
-impl LinesReader {
-    /// Reads one line; `run` as in [`ReadRecords::read`](crate::contract::ReadRecords::read).
+impl ReadRecords for LinesReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
+    /// Reads one line.
     ///
     /// # Errors
     /// Of the record: [`ErrorKind::TooLarge`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`]. Of the run:
@@ -176,12 +161,14 @@ impl LinesReader {
     ///
     /// # Panics
     /// If there is no such row.
-    pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        let (shard, local) = locate(&self.source.shards, row);
+    fn read(&mut self, row: u64, run: u64, _request: &dyn ReadRequest) -> Result<RawRecord> {
+        let (shard, local) = self.source.locate(row);
         self.read_local(shard, local, run)
-            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
+            .map_err(|error| error.in_shard(&self.source.shards()[shard].path).at_row(local))
     }
+}
 
+impl LinesReader {
     fn read_local(&mut self, shard: usize, local: u64, run: u64) -> Result<RawRecord> {
         let most = self.source.max_record_bytes;
         if self.blocks.iter().all(|block| block.row(shard, local).is_none()) {
@@ -217,8 +204,8 @@ impl LinesReader {
         let goes_on =
             |stream: &&mut LineStream| stream.shard == shard && (begin..=local).contains(&stream.next);
         if self.stream.as_mut().filter(goes_on).is_none() {
-            let path = &self.source.shards[shard].path;
-            let file = StoredFile::reopen(&self.source.storage, path, index.version)?;
+            let path = &self.source.shards()[shard].path;
+            let file = StoredFile::reopen(&self.source.files.storage, path, index.version)?;
             self.stream = Some(LineStream::open(file, index.groups[group], (shard, begin))?);
         }
         let most = self.source.max_record_bytes;

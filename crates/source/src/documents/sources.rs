@@ -3,12 +3,14 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{DocumentForm, DocumentReader, DocumentSource};
+use super::{DocumentForm, DocumentSource};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, Shard, StoredRecording, Traffic,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
-    parquet::RowGroup,
+    open_files::OpenFiles,
+    row_files::DynReader,
+    row_groups::{RowGroup, RowGroups},
     scattered_readers,
     seed::mix,
     shard::{MOST_ROWS, locate},
@@ -23,9 +25,7 @@ pub struct DocumentSources {
     /// The first shard of each source.
     first_shards: Vec<usize>,
     shards: Vec<Shard>,
-    groups: Vec<RowGroup>,
-    /// The first group of each shard, and the number of all.
-    group_starts: Vec<usize>,
+    groups: RowGroups,
 }
 
 impl DocumentSources {
@@ -37,34 +37,25 @@ impl DocumentSources {
         if parts.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no sources; name at least one"));
         }
-        let mut joined = Self {
-            parts: parts.into_iter().map(Arc::new).collect(),
-            starts: vec![0],
-            first_shards: Vec::new(),
-            shards: Vec::new(),
-            groups: Vec::new(),
-            group_starts: vec![0],
-        };
-        for part in &joined.parts {
-            let (first_row, first_shard) = (*joined.starts.last().unwrap_or(&0), joined.shards.len());
-            joined.first_shards.push(first_shard);
-            for (number, shard) in part.shards().iter().enumerate() {
-                joined.shards.push(Shard { first_row: shard.first_row + first_row, ..shard.clone() });
-                for group in part.row_groups_of(number) {
-                    let (shard, first_row) = (group.shard + first_shard, group.first_row + first_row);
-                    let group = RowGroup { shard, first_row, ..*group };
-                    crate::fallible_alloc::push(&mut joined.groups, group)?;
-                }
-                joined.group_starts.push(joined.groups.len());
-            }
-            let end = first_row + part.n_rows();
+        let parts: Vec<_> = parts.into_iter().map(Arc::new).collect();
+        let (mut shards, mut starts, mut first_shards) = (Vec::new(), vec![0], Vec::new());
+        let mut end = 0;
+        for part in &parts {
+            first_shards.push(shards.len());
+            let moved = |shard: &Shard| Shard { first_row: shard.first_row + end, ..shard.clone() };
+            shards.extend(part.shards().iter().map(moved));
+            end += part.n_rows();
             if end > MOST_ROWS {
                 let message = format!("the sources have more than {MOST_ROWS} rows, the limit of a loader");
                 return Err(Error::new(ErrorKind::Format, message));
             }
-            joined.starts.push(end);
+            starts.push(end);
         }
-        Ok(joined)
+        let groups = RowGroups::new(&shards, |shard| {
+            let part = first_shards.partition_point(|&first| first <= shard) - 1;
+            parts[part].row_groups_of(shard - first_shards[part]).iter().map(|group| group.n_rows)
+        })?;
+        Ok(Self { parts, starts, first_shards, shards, groups })
     }
 
     /// The first row of each source, then the number of all rows.
@@ -94,7 +85,7 @@ impl DocumentSources {
 
     /// The groups of all shards, in order.
     pub fn row_groups(&self) -> &[RowGroup] {
-        &self.groups
+        self.groups.all()
     }
 
     /// The groups of one shard.
@@ -102,7 +93,7 @@ impl DocumentSources {
     /// # Panics
     /// If there is no such shard.
     pub fn row_groups_of(&self, shard: usize) -> &[RowGroup] {
-        &self.groups[self.group_starts[shard]..self.group_starts[shard + 1]]
+        self.groups.of_shard(shard)
     }
 
     /// The index in [`Self::row_groups`] of the group that holds `row`.
@@ -110,10 +101,7 @@ impl DocumentSources {
     /// # Panics
     /// If there is no such row.
     pub fn row_group_of(&self, row: u64) -> usize {
-        assert!(row < self.n_rows(), "row {row} of {}", self.n_rows());
-        // An empty group starts at the same row as the next one, so the last that starts at or before `row`
-        // holds it.
-        self.groups.partition_point(|group| group.first_row <= row) - 1
+        self.groups.index_of(row)
     }
 
     /// The shard that holds `row`, and the row's number there.
@@ -183,13 +171,13 @@ impl Source for DocumentSources {
 /// Reads documents of all sources, for one thread. It opens a source with the first record of it.
 pub struct DocumentsReader {
     source: Arc<DocumentSources>,
-    readers: Vec<Option<DocumentReader>>,
+    readers: Vec<Option<Box<dyn DynReader>>>,
     limiter: Option<Arc<dyn MemoryLimiter>>,
 }
 
 impl DocumentsReader {
     /// The reader of the source that has `row`, and the source's rows.
-    fn of(&mut self, row: u64) -> (&mut DocumentReader, Range<u64>) {
+    fn of(&mut self, row: u64) -> (&mut Box<dyn DynReader>, Range<u64>) {
         let starts = &self.source.starts;
         let part = starts[1..starts.len() - 1].partition_point(|&start| start <= row);
         let reader = self.readers[part].get_or_insert_with(|| {

@@ -1,6 +1,11 @@
 //! Lines compared with those of a plain split, in order and in any order, plain and compressed.
 
-use std::{fs, io::Write, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use proptest::prelude::*;
 
@@ -8,7 +13,7 @@ use super::{
     lines::{LinesReader, LinesSource},
     *,
 };
-use crate::{LocalFiles, seed::mix};
+use crate::{LocalFiles, contract::ReadRecords, seed::mix};
 
 /// The rows of a text: its lines with more than blanks.
 fn rows_of(text: &[u8]) -> Vec<Vec<u8>> {
@@ -27,7 +32,10 @@ fn open(path: &Path, most: u64) -> Result<Arc<LinesSource>> {
 
 /// A row, or the kind of its error.
 fn read(reader: &mut LinesReader, row: u64, run: u64) -> std::result::Result<Vec<u8>, ErrorKind> {
-    reader.read(row, run).map(|record| record.payload.bytes.to_vec()).map_err(|error| error.kind)
+    reader
+        .read(row, run, &crate::WholeRecord::ONCE)
+        .map(|record| record.payload.bytes.to_vec())
+        .map_err(|error| error.kind)
 }
 
 /// The text as files: plain, and compressed in streams that are cut at these places.
@@ -189,7 +197,7 @@ fn a_changed_file_is_an_error() {
     fs::write(&path, "a\nb\n").unwrap();
     let source = open(&path, 1 << 20).unwrap();
     fs::write(&path, "a\nb\nc\n").unwrap();
-    let error = source.reader().read(1, 1).unwrap_err();
+    let error = source.reader().read(1, 1, &crate::WholeRecord::ONCE).unwrap_err();
     assert!(!error.kind.is_record(), "{error}");
     assert!(error.to_string().contains("changed"), "{error}");
 }

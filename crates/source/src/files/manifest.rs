@@ -218,7 +218,7 @@ pub(super) struct Roles {
 pub(super) struct TableRequest<'a> {
     /// The column of paths, if the loader names it and not the manifest.
     pub recordings: Option<&'a str>,
-    /// As in [`ArrowOptions`](crate::ArrowOptions).
+    /// As in [`SourceOptions`](crate::SourceOptions).
     pub label: &'a ColumnChoice,
     pub others: &'a [String],
 }

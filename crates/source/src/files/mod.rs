@@ -41,22 +41,21 @@ pub(crate) use table::check_named;
 
 use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{
-    arrow::ArrowOptions,
     block::BlockPool,
     columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
+    open_files::{FileSet, OpenFiles},
     path_policy::PathPolicy,
     row_files::{ReadRows, RowFiles},
-    shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage},
 };
 use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, Traffic,
-    contract::{NO_LABEL, RowStore, Source, StorageLabels},
+    BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, SourceOptions,
+    contract::NO_LABEL,
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
-    parallel, scattered_readers,
+    parallel,
     seed::mix,
 };
 
@@ -68,16 +67,13 @@ const MOST_TOGETHER: u64 = 64;
 /// Open tables of recordings; immutable and shared.
 #[derive(Debug)]
 pub struct FilesSource {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
+    files: FileSet,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
     opened: reader::SharedFiles,
-    shards: Vec<Shard>,
     tables: Vec<RecordingTable>,
     contents: Contents,
-    n_rows: u64,
     fingerprint: u64,
     former_fingerprint: u64,
 }
@@ -93,7 +89,7 @@ impl FilesSource {
         storage: Arc<dyn Storage>,
         plans: &[TablePlan],
         ends: &[usize],
-        options: &ArrowOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
         let refused = |message: &str| Err(Error::new(ErrorKind::Config, message));
         if options.mmap {
@@ -101,7 +97,7 @@ impl FilesSource {
         }
         let (storage, traffic) = CountedStorage::over(storage);
         let asked = TableRequest {
-            recordings: options.audio_column.as_deref(),
+            recordings: options.payload.recordings(),
             label: &options.label_column,
             others: &options.columns,
         };
@@ -127,50 +123,32 @@ impl FilesSource {
         }
         let rows =
             tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, table.damage.clone())));
-        let (shards, n_rows) = shards_of(rows)?;
+        let files = FileSet::new((storage, traffic), rows)?;
         for (table, described) in tables.iter().zip(&mut described) {
             described.others = table.others.iter().map(|column| (column.column_type(), None)).collect();
         }
         mix_numbers(&mut described, options.columns.len());
         let has_labels = tables.iter().any(|table| table.label.is_some());
-        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let found = DescribedShards { shards: &files.shards, ends, described: &described, has_labels };
         let mut contents = Contents::new(found, &options.columns, options.paths)?;
         contents.schema = schema_of(&mut tables, &described, options.columns.iter().zip(&contents.columns));
         let held: usize = tables.iter().map(RecordingTable::bytes_held).sum();
-        log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
+        log::debug!("{} rows of {} tables take {held} bytes", files.n_rows, tables.len());
         Ok(Self {
-            storage,
-            traffic,
+            files,
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
             opened: reader::SharedFiles::new(),
             contents,
-            shards,
             tables,
-            n_rows,
             fingerprint,
             former_fingerprint,
         })
     }
 
-    /// The number of rows over all tables.
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    /// The tables in the order given.
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
     pub fn contents(&self) -> &Contents {
         &self.contents
-    }
-
-    /// A hash of the rows, in order.
-    pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 
     /// Whether any of the files is named by URL.
@@ -206,7 +184,7 @@ impl FilesSource {
             let spread = (1..=TRIED / 2).filter_map(move |i| (i * n / (TRIED / 2)).checked_sub(1));
             (0..n.min(TRIED / 2)).chain(spread.skip_while(|&at| at < TRIED / 2))
         };
-        for (shard, _) in self.shards.iter().zip(&self.tables).filter(|(_, table)| table.is_of_manifest) {
+        for (shard, _) in self.shards().iter().zip(&self.tables).filter(|(_, table)| table.is_of_manifest) {
             let own = shard.first_row..shard.first_row + shard.n_rows;
             let tried: Vec<u64> = match rows {
                 None => chosen(shard.n_rows).map(|at| own.start + at).filter(is_read).collect(),
@@ -227,7 +205,7 @@ impl FilesSource {
     /// [`ErrorKind::Memory`].
     pub fn recordings(&self) -> Result<Vec<u64>> {
         let mut found = Vec::new();
-        for (table, shard) in self.tables.iter().zip(&self.shards) {
+        for (table, shard) in self.tables.iter().zip(self.shards()) {
             // Files have numbers in the order in which they come.
             let mut next = 0;
             for row in 0..table.n_rows {
@@ -255,7 +233,7 @@ impl FilesSource {
 
     /// The table that holds `row`, its number, and the row's number there.
     fn table(&self, row: u64) -> (usize, &RecordingTable, u64) {
-        let (shard, row) = locate(&self.shards, row);
+        let (shard, row) = self.locate(row);
         (shard, &self.tables[shard], row)
     }
 
@@ -423,57 +401,42 @@ impl FilesSource {
             Segment::Samples(..) => None,
         }
     }
+}
 
-    /// What its files cost so far.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
+impl OpenFiles for FilesSource {
+    fn file_set(&self) -> &FileSet {
+        &self.files
+    }
+
+    /// With the path of the row's recording.
+    fn place_of(&self, row: u64) -> Place {
+        let (shard, row_in_shard) = self.locate(row);
+        let (_, table, row) = self.table(row);
+        let recording = name_of(table, row).map(Arc::new);
+        Place { recording, ..Place::in_shard(&self.shards()[shard].path, row_in_shard) }
+    }
+
+    /// A hash of the rows, in order.
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.blocks.bytes_in_use()
     }
 }
 
 impl RowFiles for FilesSource {
-    fn shards(&self) -> &[Shard] {
-        self.shards()
-    }
-
     fn contents(&self) -> &Contents {
         self.contents()
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 
     fn former_fingerprint(&self) -> u64 {
         self.former_fingerprint
     }
 
-    fn traffic(&self) -> &Arc<Traffic> {
-        self.traffic()
-    }
-
     fn row_reader(self: Arc<Self>) -> Box<dyn ReadRows> {
         Box::new(self.reader())
-    }
-}
-
-impl RowStore for FilesSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic.is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic.labels()
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        let (shard, row_in_shard) = locate(&self.shards, row);
-        let (_, table, row) = self.table(row);
-        let recording = name_of(table, row).map(Arc::new);
-        Place { recording, ..Place::in_shard(&self.shards[shard].path, row_in_shard) }
     }
 
     fn random_access(&self) -> bool {
@@ -488,22 +451,6 @@ impl RowStore for FilesSource {
 
     fn most_blocks(&self) -> usize {
         BLOCKS_AHEAD
-    }
-
-    fn bytes_in_use(&self) -> usize {
-        self.blocks.bytes_in_use()
-    }
-
-    fn rest(&self) {
-        self.storage.rest();
-    }
-}
-
-impl Source for FilesSource {
-    type Reader = FilesReader;
-
-    fn reader(self: &Arc<Self>) -> FilesReader {
-        self.reader()
     }
 }
 

@@ -229,7 +229,7 @@ fn find<'a>(
                     open_archive_of_row(source, table, archive)?
                 }
                 Some(ArchivePlace { archive, .. }) => {
-                    StoredFile::open(&source.storage, &table.archives[archive as usize])?
+                    StoredFile::open(&source.files.storage, &table.archives[archive as usize])?
                 }
                 None => open(source, table, &name)?,
             });
@@ -341,7 +341,7 @@ fn open_one(source: &FilesSource, table: &RecordingTable, name: &Path) -> Result
     let path = match table.is_trusted {
         true => urls::join(&table.root, name).into(),
         false => {
-            let found = source.path_policy.find(&*source.storage, &table.root, name)?;
+            let found = source.path_policy.find(&*source.files.storage, &table.root, name)?;
             found.map_err(|Outside { path, home }| {
                 let message = format!(
                     "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
@@ -354,7 +354,7 @@ fn open_one(source: &FilesSource, table: &RecordingTable, name: &Path) -> Result
             })?
         }
     };
-    StoredFile::open(&source.storage, &path)
+    StoredFile::open(&source.files.storage, &path)
 }
 
 /// What was read of a file, if the file did not change meanwhile: otherwise the record is bad.

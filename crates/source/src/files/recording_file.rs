@@ -102,7 +102,7 @@ impl RecordingFile<'_> {
     /// after a byte that no path has.
     pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
-        let path = self.source.storage.resolve(self.file.path()).ok()?;
+        let path = self.source.files.storage.resolve(self.file.path()).ok()?;
         if !is_archived {
             return Some(path);
         }

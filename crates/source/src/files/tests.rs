@@ -27,13 +27,13 @@ impl Folder {
     }
 }
 
-fn open(entries: Vec<Entry>, options: &ArrowOptions) -> Result<Arc<Recordings>> {
+fn open(entries: Vec<Entry>, options: &SourceOptions) -> Result<Arc<Recordings>> {
     Recordings::open(&[entries], options).map(Arc::new)
 }
 
-fn reading(columns: &[&str]) -> ArrowOptions {
+fn reading(columns: &[&str]) -> SourceOptions {
     let columns = columns.iter().map(|&name| name.to_owned()).collect();
-    ArrowOptions { columns, paths: true, ..ArrowOptions::default() }
+    SourceOptions { columns, paths: true, ..SourceOptions::default() }
 }
 
 /// A table with that text, opened.
@@ -408,7 +408,7 @@ fn files_are_read_below_the_root_alone() {
     );
     let table = outer.write("in/t.csv", text);
     fs::create_dir(outer.path().join("in/folder")).unwrap();
-    let found = |options: &ArrowOptions| -> Vec<std::result::Result<Vec<u8>, String>> {
+    let found = |options: &SourceOptions| -> Vec<std::result::Result<Vec<u8>, String>> {
         let source = open(vec![table.clone().into()], options).unwrap();
         let read = |row| {
             read(&source, row).map(|record| record.payload.bytes.to_vec()).map_err(|error| {
@@ -431,7 +431,7 @@ fn files_are_read_below_the_root_alone() {
             .all(|found| found.as_ref().is_err_and(|error| error.contains("cannot be opened")))
     );
     for allow_paths in [AllowPaths::Any, AllowPaths::Below(vec![outer.path()])] {
-        let allowed = found(&ArrowOptions { allow_paths, ..reading(&[]) });
+        let allowed = found(&SourceOptions { allow_paths, ..reading(&[]) });
         assert!(allowed[1..4].iter().all(|found| found.as_deref() == Ok(b"secret")));
     }
     // A root that is none.

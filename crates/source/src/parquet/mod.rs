@@ -40,143 +40,37 @@ pub use self::{
     reader::ParquetReader,
     thrift::check_footer,
 };
+pub use crate::row_groups::RowGroup;
 
 use self::{
     places::ChunkPlaces,
     plan::{ColumnPlan, Plans},
 };
 use super::{
-    arrow::ArrowOptions,
     block::BlockPool,
-    columns::{ChatColumns, ColumnChoice, Described, FeatureCache, IdFields, PayloadColumn},
+    columns::{Described, FeatureCache, PayloadColumn},
     contents::{Contents, DescribedShards},
-    path_or_url::PathOrUrl,
-    path_policy::{AllowPaths, PathPolicy},
-    remote::DiskCache,
-    row_files::{ReadRows, RowFiles},
-    shard::{Shard, locate, shards_of},
+    open_files::{FileSet, OpenFiles},
+    path_policy::PathPolicy,
+    row_files::{DocumentFiles, DynReader, ReadRows, RowFiles, impl_source},
+    row_groups::RowGroups,
     storage::{CountedStorage, Storage, StoredFile, Version},
-    store_options::StoreOptions,
     urls,
 };
-use crate::{
-    Error, ErrorKind, Result, Traffic, cancel,
-    contract::{MAX_RECORD_BYTES, RowStore, Source, StorageLabels},
-    error::Place,
-    fallible_alloc, parallel, scattered_readers,
-    seed::mix,
-};
-
-/// The columns to read, and how to open the files.
-#[derive(Debug, Clone)]
-pub struct ParquetOptions {
-    /// The kind of records, and their column.
-    pub payload: PayloadColumn,
-    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
-    pub label_column: ColumnChoice,
-    /// How many threads read footers.
-    pub threads: usize,
-    /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
-    /// allowed.
-    pub max_record_bytes: u64,
-    pub allow_paths: AllowPaths,
-    /// Whether the path of each row is one of its values.
-    pub paths: bool,
-    /// The other columns whose values are read.
-    pub columns: Vec<String>,
-    /// Where what is read by URL is kept.
-    pub cache: Option<Arc<DiskCache>>,
-}
-
-impl ParquetOptions {
-    /// Documents in `column`, without labels.
-    pub fn text(column: impl Into<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Text(column.into())) }
-    }
-
-    /// Conversations, without labels.
-    pub fn chat(columns: ChatColumns) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Chat(columns)) }
-    }
-
-    /// Lists of token ids in `column`, and what `fields` names beside them.
-    pub fn ids(column: impl Into<String>, fields: IdFields) -> Self {
-        Self { label_column: ColumnChoice::Nothing, ..Self::of(PayloadColumn::Ids(column.into(), fields)) }
-    }
-
-    /// Recordings and labels in the usual columns.
-    pub fn audio() -> Self {
-        Self::of(PayloadColumn::Audio(None))
-    }
-
-    /// The options with which Arrow shards are opened, for Parquet.
-    pub(super) fn recordings(options: &ArrowOptions) -> Self {
-        let ArrowOptions {
-            audio_column,
-            text_column: _,
-            chat: _,
-            label_column,
-            threads,
-            max_record_bytes,
-            allow_paths,
-            paths,
-            columns,
-            cache,
-            fingerprinted: _,
-            mmap: _,
-            store: _,
-        } = options.clone();
-        let payload = PayloadColumn::Audio(audio_column);
-        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
-    }
-
-    pub fn columns(columns: Vec<String>) -> Self {
-        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(PayloadColumn::Nothing) }
-    }
-
-    fn of(payload: PayloadColumn) -> Self {
-        Self {
-            payload,
-            label_column: ColumnChoice::Usual,
-            threads: 8,
-            max_record_bytes: MAX_RECORD_BYTES,
-            allow_paths: AllowPaths::default(),
-            paths: false,
-            columns: Vec::new(),
-            cache: None,
-        }
-    }
-}
-
-/// Rows of a file that were written together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowGroup {
-    /// The shard that holds it, counted from zero.
-    pub shard: usize,
-    pub index: usize,
-    /// The number of its first row over all shards.
-    pub first_row: u64,
-    /// How many rows it has; some have none.
-    pub n_rows: u64,
-}
+use crate::{Error, ErrorKind, Result, SourceOptions, cancel, parallel};
 
 /// An open dataset of Parquet shards; immutable and shared.
 #[derive(Debug)]
 pub struct ParquetSource {
-    storage: Arc<dyn Storage>,
-    traffic: Arc<Traffic>,
+    files: FileSet,
     payload: PayloadColumn,
     max_record_bytes: u64,
     path_policy: PathPolicy,
-    shards: Vec<Shard>,
     versions: Vec<Version>,
     /// The requested columns of each shard, and how to decode them.
     plans: Vec<(Arc<ChunkPlaces>, Arc<ColumnPlan>)>,
-    row_groups: Vec<RowGroup>,
-    /// The first row group of each shard, and the number of all.
-    group_starts: Vec<usize>,
+    row_groups: RowGroups,
     blocks: Arc<BlockPool>,
-    n_rows: u64,
     contents: Contents,
     /// The shard whose row group has the most bytes in the requested columns, and these bytes.
     largest: (usize, u64),
@@ -203,17 +97,17 @@ impl ParquetSource {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
     /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
-    /// fit or differ between shards, [`ErrorKind::Config`] for no files,
+    /// fit or differ between shards, [`ErrorKind::Config`] for no files or if they are to be mapped,
     /// [`ErrorKind::Closed`] once the work is stopped. Damage in row groups is found when they are read.
-    pub fn open(paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
-        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options)
+    pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
+        Self::open_in(options.storage(), paths, options)
     }
 
     /// The same for files of any storage.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &SourceOptions) -> Result<Self> {
         Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
@@ -226,8 +120,12 @@ impl ParquetSource {
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],
-        options: &ParquetOptions,
+        options: &SourceOptions,
     ) -> Result<Self> {
+        if options.mmap {
+            let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         if paths.is_empty() {
             let message = "there are no files to read; name at least one Parquet file";
             return Err(Error::new(ErrorKind::Config, message));
@@ -243,52 +141,31 @@ impl ParquetSource {
         })?;
         let rows =
             indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
-        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
+        let files = FileSet::new((storage, traffic), paths.iter().zip(rows))?;
         let described: Vec<_> = indexes.iter().map(|index| index.described.clone()).collect();
         let has_labels = indexes.iter().any(|index| index.has_labels);
-        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let found = DescribedShards { shards: &files.shards, ends, described: &described, has_labels };
         let contents = Contents::new(found, &options.columns, options.paths)?;
-        let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
-        for (shard, index) in indexes.iter().enumerate() {
-            let mut first_row = shards[shard].first_row;
-            for (index, &n_rows) in index.columns.0.rows().iter().enumerate() {
-                fallible_alloc::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
-                first_row += n_rows;
-            }
-            group_starts.push(row_groups.len());
-        }
+        let rows_of = |shard: usize| indexes[shard].columns.0.rows().iter().copied();
+        let row_groups = RowGroups::new(&files.shards, rows_of)?;
         let sizes = indexes.iter().map(|index| index.largest).enumerate();
         Ok(Self {
-            storage,
-            traffic,
             payload: options.payload.clone(),
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
             versions: indexes.iter().map(|index| index.version).collect(),
             plans: indexes.iter().map(|index| index.columns.clone()).collect(),
             row_groups,
-            group_starts,
             blocks: Arc::default(),
-            n_rows,
             contents,
             largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
-            shards,
+            files,
         })
-    }
-
-    /// The number of rows over all shards.
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
-    /// The shards in the order given.
-    pub fn shards(&self) -> &[Shard] {
-        &self.shards
     }
 
     /// The row groups of all shards, in order.
     pub fn row_groups(&self) -> &[RowGroup] {
-        &self.row_groups
+        self.row_groups.all()
     }
 
     /// The row groups of one shard.
@@ -296,7 +173,7 @@ impl ParquetSource {
     /// # Panics
     /// If there is no such shard.
     pub fn row_groups_of(&self, shard: usize) -> &[RowGroup] {
-        &self.row_groups[self.group_starts[shard]..self.group_starts[shard + 1]]
+        self.row_groups.of_shard(shard)
     }
 
     /// The index in [`Self::row_groups`] of the row group that holds `row`.
@@ -304,39 +181,20 @@ impl ParquetSource {
     /// # Panics
     /// If there is no such row.
     pub fn row_group_of(&self, row: u64) -> usize {
-        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
-        // An empty row group starts at the same row as the next one, so the last that starts at or before
-        // `row` holds it.
-        self.row_groups.partition_point(|group| group.first_row <= row) - 1
+        self.row_groups.index_of(row)
     }
 
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
-    /// dataset may be copied to another place.
-    pub fn fingerprint(&self) -> u64 {
-        let shards = self.shards.iter().zip(&self.versions);
-        let sizes = shards.flat_map(|(shard, version)| [shard.n_rows, version.size]);
-        sizes.fold(mix(self.shards.len() as u64), |state, word| mix(state ^ mix(word)))
-    }
-
-    /// The shard that holds `row`, and the row's number there.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn locate(&self, row: u64) -> (usize, u64) {
-        locate(&self.shards, row)
-    }
-
     /// The same files with other options.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn reopened(&self, options: &ParquetOptions) -> Result<Self> {
-        let paths: Vec<_> = self.shards.iter().map(|shard| shard.path.to_path_buf()).collect();
-        Self::open_in(self.storage.clone(), &paths, options)
+    pub fn reopened(&self, options: &SourceOptions) -> Result<Self> {
+        let paths: Vec<_> = self.shards().iter().map(|shard| shard.path.to_path_buf()).collect();
+        Self::open_in(self.files.storage.clone(), &paths, options)
     }
 
     pub fn reader(self: &Arc<Self>) -> ParquetReader {
@@ -348,7 +206,7 @@ impl FooterIndex {
     fn read(
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
-        options: &ParquetOptions,
+        options: &SourceOptions,
         (features, plans): (&FeatureCache, &Plans),
         turns: &Mutex<()>,
     ) -> Result<Self> {
@@ -366,46 +224,38 @@ impl FooterIndex {
     }
 }
 
-impl ParquetSource {
-    /// What its files cost so far.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.traffic
+impl OpenFiles for ParquetSource {
+    fn file_set(&self) -> &FileSet {
+        &self.files
+    }
+}
+
+impl DocumentFiles for ParquetSource {
+    fn group_rows(&self, shard: usize) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.row_groups_of(shard).iter().map(|group| group.n_rows))
+    }
+
+    fn document_reader(self: Arc<Self>) -> Box<dyn DynReader> {
+        Box::new(self.reader())
     }
 }
 
 /// Opens files whose rows are recordings.
 ///
 /// # Errors
-/// As [`ParquetSource::open`]; [`ErrorKind::Config`] if they are to be mapped.
+/// As [`ParquetSource::open`].
 pub(crate) fn open_rows(
     storage: Arc<dyn Storage>,
     files: &[PathBuf],
     ends: &[usize],
-    options: &ArrowOptions,
+    options: &SourceOptions,
 ) -> Result<Arc<dyn RowFiles>> {
-    if options.mmap {
-        let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
-        return Err(Error::new(ErrorKind::Config, message));
-    }
-    let options = ParquetOptions::recordings(options);
-    Ok(Arc::new(ParquetSource::open_groups(storage, files, ends, &options)?))
+    Ok(Arc::new(ParquetSource::open_groups(storage, files, ends, options)?))
 }
 
 impl RowFiles for ParquetSource {
-    fn shards(&self) -> &[Shard] {
-        self.shards()
-    }
-
     fn contents(&self) -> &Contents {
         self.contents()
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint()
-    }
-
-    fn traffic(&self) -> &Arc<Traffic> {
-        self.traffic()
     }
 
     /// A path costs its page.
@@ -419,30 +269,7 @@ impl RowFiles for ParquetSource {
 
     /// The pages of the others would be decoded as well.
     fn with_only_column(&self, name: &str) -> Result<Option<Arc<dyn RowFiles>>> {
-        Ok(Some(Arc::new(self.reopened(&ParquetOptions::columns(vec![name.to_owned()]))?)))
-    }
-}
-
-impl RowStore for ParquetSource {
-    fn scattered_readers(&self, n_readers: usize) -> usize {
-        scattered_readers(n_readers, self.traffic.is_remote())
-    }
-
-    fn storage_labels(&self) -> StorageLabels {
-        self.traffic.labels()
-    }
-
-    fn rest(&self) {
-        self.storage.rest();
-    }
-
-    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
-    }
-
-    fn place(&self, row: u64) -> Place {
-        let (shard, row) = self.locate(row);
-        Place::in_shard(&self.shards[shard].path, row)
+        Ok(Some(Arc::new(self.reopened(&SourceOptions::columns(vec![name.to_owned()]))?)))
     }
 
     /// False: reading one row costs the whole pages that hold it.
@@ -460,7 +287,7 @@ impl RowStore for ParquetSource {
             format!(
                 "{} has row groups of up to {} MiB, and in this order each row may cost a whole row group (at most {} MiB \
                  are allowed); use order=\"window\", or write the shards with smaller row groups",
-                self.shards[shard].path.display(),
+                self.shards()[shard].path.display(),
                 bytes >> 20,
                 SCATTERED_GROUP_BYTES >> 20
             ),
@@ -468,10 +295,4 @@ impl RowStore for ParquetSource {
     }
 }
 
-impl Source for ParquetSource {
-    type Reader = ParquetReader;
-
-    fn reader(self: &Arc<Self>) -> ParquetReader {
-        self.reader()
-    }
-}
+impl_source!(ParquetSource, ParquetReader);

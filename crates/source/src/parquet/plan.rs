@@ -18,7 +18,7 @@ use ::parquet::{
 };
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
-use super::ParquetOptions;
+use crate::SourceOptions;
 use crate::{
     Error, ErrorKind, Result,
     catch_panic::guarded,
@@ -74,12 +74,12 @@ pub(super) enum PlannedRate {
 /// decode them.
 pub(super) fn choose(
     metadata: &ParquetMetaData,
-    options: &ParquetOptions,
+    options: &SourceOptions,
     cache: &FeatureCache,
 ) -> Result<(ArrayColumns, ColumnPlan)> {
     guarded(|| {
         let schema = schema_of(metadata);
-        let ParquetOptions { payload, label_column, columns, .. } = options;
+        let SourceOptions { payload, label_column, columns, .. } = options;
         let columns = ArrayColumns::choose(&schema, payload, label_column, columns, cache)?;
         let plan = ColumnPlan::new(metadata, &columns)
             .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;

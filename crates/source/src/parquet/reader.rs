@@ -28,6 +28,7 @@ use crate::{
     ids,
     memory_permits::{MemoryPermits, covered},
     nested::most_json,
+    open_files::OpenFiles,
     path_policy,
     row_files::ReadRows,
     storage::StoredFile,
@@ -155,7 +156,7 @@ impl ParquetReader {
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
-        let is_text = matches!(self.source.payload, PayloadColumn::Text(_) | PayloadColumn::Chat(_));
+        let is_text = self.source.payload.is_text();
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
@@ -195,11 +196,11 @@ impl ParquetReader {
                 return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
-                let ParquetSource { storage, blocks, shards, path_policy, .. } = &*self.source;
+                let ParquetSource { files, blocks, path_policy, .. } = &*self.source;
                 path_policy.read(
-                    storage,
+                    &files.storage,
                     blocks,
-                    &shards[shard].path,
+                    &files.shards[shard].path,
                     &name,
                     max_record_bytes,
                     &self.permits,
@@ -227,7 +228,7 @@ impl ParquetReader {
     ) -> Result<T> {
         let source = Arc::clone(&self.source);
         let at = source.row_group_of(row);
-        let group = &source.row_groups[at];
+        let group = &source.row_groups()[at];
         let row = row - group.first_row;
         if let Some((first, batch)) = self
             .current
@@ -286,8 +287,8 @@ impl ParquetReader {
             return Ok(());
         }
         let source = &self.source;
-        let path = &source.shards[shard].path;
-        let file = StoredFile::reopen(&source.storage, path, source.versions[shard])?;
+        let path = &source.files.shards[shard].path;
+        let file = StoredFile::reopen(&source.files.storage, path, source.versions[shard])?;
         let (places, plan) = source.plans[shard].clone();
         self.files.truncate(OPEN_FILES - 1);
         self.files.insert(
@@ -376,13 +377,14 @@ impl ReadRows for ParquetReader {
     fn path(&mut self, row: u64) -> Result<Option<String>> {
         let (shard, local) = self.source.locate(row);
         let path = self.with_values(shard, row, 1, |values, at| values.path(at)).and_then(text);
-        path.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
+        path.map_err(|error| error.in_shard(&self.source.files.shards[shard].path).at_row(local))
     }
 
     fn value(&mut self, row: u64, run: u64, number: usize) -> Result<Value> {
         let (shard, local) = self.source.locate(row);
         let values = self.with_values(shard, row, run, |values, at| values.others(at));
-        let values = values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))?;
+        let values =
+            values.map_err(|error| error.in_shard(&self.source.files.shards[shard].path).at_row(local))?;
         Ok(values.into_iter().nth(number).unwrap_or(Value::Null))
     }
 }
@@ -413,7 +415,7 @@ impl ReadRecords for ParquetReader {
     fn read(&mut self, row: u64, run: u64, _request: &dyn ReadRequest) -> Result<RawRecord> {
         let (shard, local) = self.source.locate(row);
         self.read_row(shard, row, run)
-            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
+            .map_err(|error| error.in_shard(&self.source.files.shards[shard].path).at_row(local))
     }
 }
 
@@ -429,7 +431,7 @@ mod tests {
     use arrow_array::{ArrayRef, RecordBatch, StringArray};
 
     use super::{super::pages::unpacked, *};
-    use crate::{WholeRecord, parquet::ParquetOptions};
+    use crate::{SourceOptions, WholeRecord};
 
     fn write(path: &Path, properties: WriterPropertiesBuilder, texts: impl Iterator<Item = String>) {
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
@@ -447,7 +449,7 @@ mod tests {
 
     fn open(path: &Path) -> Arc<ParquetSource> {
         let paths = [path.to_owned()];
-        Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text")).unwrap())
+        Arc::new(ParquetSource::open(&paths, &SourceOptions::text("text")).unwrap())
     }
 
     /// Reads all rows in order, by a reader and as tables. Returns how often each decompressed the pages'

@@ -26,7 +26,7 @@ use super::{
     stores::{Address, ObjectPlace},
 };
 use crate::{
-    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, Storage, StoreOptions, WholeRecord, cancel,
+    ArrowSource, ErrorKind, LocalFiles, OpenFiles, SourceOptions, Storage, StoreOptions, WholeRecord, cancel,
     contract::ReadRecords, fuzzed::patience::until, path_or_url::PathOrUrl, storage::StoredFile,
 };
 
@@ -335,7 +335,7 @@ fn an_arrow_shard_has_the_rows_of_the_file() {
         std::fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
         let server = Server::start(&content);
         let open =
-            |path: &Path| ArrowSource::open(&[path.to_owned()], &ArrowOptions::default()).map(Arc::new);
+            |path: &Path| ArrowSource::open(&[path.to_owned()], &SourceOptions::default()).map(Arc::new);
         let Ok(local) = open(&path) else { continue };
         let remote = open(Path::new(&server.url)).unwrap();
         assert_eq!(remote.n_rows(), local.n_rows(), "{}", path.display());

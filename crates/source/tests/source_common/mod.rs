@@ -23,8 +23,8 @@ use arrow_ipc::{
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::contract::{NO_LABEL, Source};
-use forebay_source::parquet::{ParquetOptions, ParquetSource};
-use forebay_source::{ArrowOptions, ArrowSource, RawRecord, ReadRows, WholeRecord};
+use forebay_source::parquet::ParquetSource;
+use forebay_source::{ArrowSource, RawRecord, ReadRows, SourceOptions, WholeRecord};
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -36,11 +36,11 @@ pub type Row = (Option<Vec<u8>>, Option<String>, i64);
 
 /// Opens with the default columns.
 pub fn open(paths: &[PathBuf]) -> Result<Arc<ArrowSource>> {
-    open_with(paths, &ArrowOptions { threads: 2, ..ArrowOptions::default() })
+    open_with(paths, &SourceOptions { threads: 2, ..SourceOptions::default() })
 }
 
 /// Opens with options.
-pub fn open_with(paths: &[PathBuf], options: &ArrowOptions) -> Result<Arc<ArrowSource>> {
+pub fn open_with(paths: &[PathBuf], options: &SourceOptions) -> Result<Arc<ArrowSource>> {
     ArrowSource::open(paths, options).map(Arc::new)
 }
 
@@ -188,13 +188,13 @@ pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
 
 /// Opens with the default columns.
 pub fn open_parquet(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
-    let options = ParquetOptions { threads: 2, ..ParquetOptions::audio() };
+    let options = SourceOptions { threads: 2, ..SourceOptions::default() };
     ParquetSource::open(paths, &options).map(Arc::new)
 }
 
 /// Opens documents in the column `text`.
 pub fn open_text(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
-    ParquetSource::open(paths, &ParquetOptions::text("text")).map(Arc::new)
+    ParquetSource::open(paths, &SourceOptions::text("text")).map(Arc::new)
 }
 
 /// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many

@@ -277,6 +277,6 @@ fn a_file_outside_needs_permission() {
     let source = open(vec![data.clone().into()], &reading(&[])).unwrap();
     let error = read(&source, 0).unwrap_err();
     assert!(error.message.contains("is not below the folder"), "{error}");
-    let options = ArrowOptions { allow_paths: AllowPaths::Any, ..reading(&[]) };
+    let options = SourceOptions { allow_paths: AllowPaths::Any, ..reading(&[]) };
     assert_eq!(read(&open(vec![data.into()], &options).unwrap(), 0).unwrap().payload.bytes.len(), 48);
 }
