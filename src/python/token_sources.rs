@@ -65,10 +65,13 @@ pub(super) fn open_tokenizer(
         true => vocabulary::without(&options).map_err(|error| to_python(py, &error))?,
         false => vocabulary::extract(&tokenizer, options)?,
     };
-    let chat_of = |rows: &TextRows| {
-        rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
+    let sources = &config.parquet_files;
+    let chat_of = |(number, rows): (usize, &TextRows)| {
+        let source = sources.names.as_ref().map(|_| sources.name(number));
+        let found = |rule| chat::template(rule, &tokenizer, &opened, source.as_deref());
+        rows.chat.as_ref().map(found).transpose()
     };
-    let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+    let chats = sources.rows.iter().enumerate().map(chat_of).collect::<PyResult<Vec<_>>>()?;
     Ok((opened, chats))
 }
 

@@ -99,7 +99,8 @@ use forebay_engine::{contract, fields, order};
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{
-    ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PayloadColumn, SchemaColumn,
+    BesideChat, ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PairColumns,
+    PayloadColumn, SchemaColumn,
 };
 pub use contents::{ClassNames, Contents};
 pub use documents::{

@@ -149,8 +149,8 @@ pub struct ArrowSource {
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
-    /// Whether records are documents.
-    is_text: bool,
+    /// What records are called, if they are documents.
+    document: Option<&'static str>,
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -223,7 +223,10 @@ impl ArrowSource {
             traffic,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.text_column.is_some() || options.chat.is_some(),
+            document: match (&options.text_column, &options.chat) {
+                (_, Some(_)) => Some("conversation"),
+                (text, None) => text.as_ref().map(|_| "text"),
+            },
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,

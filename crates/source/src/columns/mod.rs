@@ -48,16 +48,32 @@ pub enum PayloadColumn {
 /// The columns of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatColumns {
-    /// Lists of structs, or texts of JSON.
+    /// Lists of structs, or texts of JSON; of pairs, those that are chosen.
     pub messages: String,
+    pub beside: BesideChat,
+}
+
+/// The columns beside conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BesideChat {
     /// The tools of each conversation.
-    pub tools: Option<String>,
+    Tools(Option<String>),
+    /// The other conversations of pairs.
+    Pair(PairColumns),
+}
+
+/// The columns of pairs beside the one of the chosen conversations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PairColumns {
+    pub rejected: String,
+    /// What both conversations begin with. Texts in all three are then messages, not JSON.
+    pub prompt: Option<String>,
 }
 
 impl ChatColumns {
     /// The columns with these names.
-    pub(crate) fn new(messages: &str, tools: &Option<String>) -> Self {
-        Self { messages: messages.to_owned(), tools: tools.clone() }
+    pub(crate) fn new(messages: &str, beside: BesideChat) -> Self {
+        Self { messages: messages.to_owned(), beside }
     }
 }
 

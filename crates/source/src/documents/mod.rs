@@ -19,6 +19,7 @@ mod field;
 mod id_files;
 mod line_index;
 mod lines;
+mod pair;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use std::{
 };
 
 pub use self::conversation::{ChatForm, Messages};
+pub use self::pair::PairForm;
 pub use self::sources::{DocumentSources, DocumentsReader};
 use self::{
     id_files::{IdFiles, IdFilesReader},
@@ -39,7 +41,7 @@ use self::{
 use crate::{
     ArrowOptions, ArrowReader, ArrowSource, DiskCache, Error, ErrorKind, FileFormat, RawRecord, ReadRequest,
     Result, Shard, Storage, StoredRecording, Traffic,
-    columns::{ChatColumns, IdFields},
+    columns::{BesideChat, ChatColumns, IdFields, PairColumns},
     contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::Row,
@@ -59,6 +61,8 @@ pub enum TextContent {
     Ids(IdFields),
     /// Conversations, and the column of the tools that each may use.
     Chat(Option<String>),
+    /// Pairs of conversations, and the columns beside the one of those that are chosen.
+    Pairs(PairColumns),
 }
 
 /// What a record's bytes are.
@@ -72,6 +76,8 @@ pub enum DocumentForm {
     Ids,
     /// The messages of a conversation.
     Chat(ChatForm),
+    /// The messages of two conversations.
+    Pairs(PairForm),
 }
 
 impl DocumentForm {
@@ -86,7 +92,9 @@ impl DocumentForm {
                 .map(Cow::Borrowed)
                 .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?,
             Self::Json(column) => field::text_field(bytes, column)?,
-            Self::Ids | Self::Chat(_) => return Err(Error::new(ErrorKind::Corrupt, "the row is no text")),
+            Self::Ids | Self::Chat(_) | Self::Pairs(_) => {
+                return Err(Error::new(ErrorKind::Corrupt, "the row is no text"));
+            }
         };
         if text.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the text is empty"));
@@ -106,9 +114,21 @@ impl DocumentForm {
         }
     }
 
+    /// The messages of both conversations of a record of [`Self::Pairs`]: the chosen one's, then the
+    /// rejected one's.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub fn pair(&self, bytes: &[u8], values: &Row) -> Result<[Vec<serde_json::Value>; 2]> {
+        match self {
+            Self::Pairs(form) => form.read(bytes, values),
+            _ => Err(Error::new(ErrorKind::Corrupt, "the row is no pair of conversations")),
+        }
+    }
+
     /// Whether documents may have BOS and EOS of their own.
     pub fn may_be_framed(&self) -> bool {
-        matches!(self, Self::Ids | Self::Chat(_))
+        matches!(self, Self::Ids | Self::Chat(_) | Self::Pairs(_))
     }
 
     /// Appends the ids of a record of [`Self::Ids`], each with the bit `masked` if its label is -100, and its
@@ -175,6 +195,9 @@ impl DocumentSource {
                 DocumentForm::Chat(ChatForm { line: Some((column.into(), tools.as_deref().map(Into::into))) })
             }
             (TextContent::Chat(_), _) => DocumentForm::Chat(ChatForm { line: None }),
+            (TextContent::Pairs(pair), format) => {
+                DocumentForm::Pairs(PairForm::new(column, pair, format == FileFormat::JsonLines))
+            }
             (TextContent::Texts, FileFormat::JsonLines) => DocumentForm::Json(column.into()),
             _ => DocumentForm::Text,
         };
@@ -183,7 +206,12 @@ impl DocumentSource {
             FileFormat::Parquet => {
                 let options = match content {
                     TextContent::Texts => ParquetOptions::text(column),
-                    TextContent::Chat(tools) => ParquetOptions::chat(ChatColumns::new(column, tools)),
+                    TextContent::Chat(tools) => {
+                        ParquetOptions::chat(ChatColumns::new(column, BesideChat::Tools(tools.clone())))
+                    }
+                    TextContent::Pairs(pair) => {
+                        ParquetOptions::chat(ChatColumns::new(column, BesideChat::Pair(pair.clone())))
+                    }
                     TextContent::Ids(fields) => ParquetOptions::ids(column, fields.clone()),
                 };
                 let options = ParquetOptions { cache, ..options };
@@ -192,7 +220,12 @@ impl DocumentSource {
             }
             FileFormat::Arrow => {
                 let options = match content {
-                    TextContent::Chat(tools) => ArrowOptions::chat(ChatColumns::new(column, tools)),
+                    TextContent::Chat(tools) => {
+                        ArrowOptions::chat(ChatColumns::new(column, BesideChat::Tools(tools.clone())))
+                    }
+                    TextContent::Pairs(pair) => {
+                        ArrowOptions::chat(ChatColumns::new(column, BesideChat::Pair(pair.clone())))
+                    }
                     _ => ArrowOptions::text(column),
                 };
                 let options = ArrowOptions { cache, ..options };
@@ -212,6 +245,11 @@ impl DocumentSource {
                         check_first_lines(&source, column, |line| conversation::has_field(line, column))?;
                         if let Some(tools) = tools {
                             look_for_tools(&source, tools)?;
+                        }
+                    }
+                    DocumentForm::Pairs(form) => {
+                        for name in form.names() {
+                            check_first_lines(&source, name, |line| conversation::has_field(line, name))?;
                         }
                     }
                     _ => {}
@@ -285,11 +323,15 @@ impl DocumentSource {
 /// Checks that files of a format may have the rows that are asked for.
 fn check_content(content: &TextContent, format: FileFormat, path: &Path) -> Result<()> {
     let message = match (content, format) {
-        (TextContent::Chat(_), format) if format == FileFormat::Text || format.is_of_ids() => format!(
-            "{} is {}; conversations are read from JSON lines, Parquet and Arrow",
-            path.display(),
-            format.name()
-        ),
+        (TextContent::Chat(_) | TextContent::Pairs(_), format)
+            if format == FileFormat::Text || format.is_of_ids() =>
+        {
+            format!(
+                "{} is {}; conversations are read from JSON lines, Parquet and Arrow",
+                path.display(),
+                format.name()
+            )
+        }
         (TextContent::Texts, format) if format.is_of_ids() => {
             format!(
                 "{} has token ids; name it as forebay.text.Ids({:?})",
