@@ -112,9 +112,18 @@ pub(super) fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSou
             DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())
         };
         let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
-            open(rows).map_err(|error| match sources.names {
-                None => error,
-                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
+            open(rows).map_err(|mut error| {
+                if sources.names.is_some() {
+                    let mut before = sources.name(number);
+                    // The file is named behind the source that has it.
+                    if error.place.row.is_none()
+                        && let Some(shard) = error.place.shard.take()
+                    {
+                        before = format!("{before}, {}", shard.display());
+                    }
+                    error.message = format!("{before}: {}", error.message);
+                }
+                error
             })
         });
         let opened = opened.collect::<Result<_>>()?;
