@@ -7,6 +7,8 @@ Documents(path='web/*.jsonl.zst', column='content')
 Ids(path='tokenised/')
 >>> text.Chat("sft.jsonl", template="chatml")
 Chat(path='sft.jsonl', template='chatml')
+>>> text.Pairs("dpo.parquet", prompt="prompt")
+Pairs(path='dpo.parquet', prompt='prompt')
 
 Objects are frozen dataclasses; each checks its parameters when it is made.
 """
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forebay._core import _TextRows
 from forebay._part import _Part, part
 
-__all__ = ["Chat", "Documents", "Ids"]
+__all__ = ["Chat", "Documents", "Ids", "Pairs"]
 
 
 def __dir__() -> list[str]:
@@ -110,3 +112,33 @@ class Chat(_TextPart):
     template: str = "tokenizer"
     train_on: str = "assistant"
     tools: str | None = None
+
+
+@part
+class Pairs(_TextPart):
+    """Pairs of conversations of which one is preferred, one pair in each row, for DPO and reward models.
+
+    `path`: as for `Chat`. `chosen` and `rejected` are columns of conversations, as `column` of `Chat`. With `prompt`,
+    a column too, they have what follows the prompt: messages, or the text of an answer; a text as the prompt is the
+    user's message. Without `prompt` each has the whole conversation, and texts are JSON. Points separate the names of
+    nested fields.
+
+    `template` and `train_on` as for `Chat`, for each conversation; by default only the last answer is trained on. The
+    target of any other token is -100.
+
+    A batch has two rows for each pair: `inputs` and `targets` are `[2 * batch_size, seq_len]`, the chosen ones
+    first, then the rejected ones in the same order. Each row has one conversation, from its start, and `pad_id` after
+    it; a pair is never split, so the loader needs `fit="pad"`, and pairs are mixed only with pairs. If a conversation
+    has more than `seq_len + 1` tokens, `on_long="skip"` leaves its pair out, and `"cut"` cuts its end; a pair is left
+    out too if no target is left of one of them. With the extra `doc_ids`, an input is padding where that is 1.
+
+    A row of which either conversation is bad, as for `Chat`, is a bad row; so is one of which an answer begins with
+    the prompt as well.
+    """
+
+    path: _Files
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    prompt: str | None = None
+    template: str = "tokenizer"
+    train_on: str = "last"

@@ -36,13 +36,18 @@ pub fn train_on_name(train_on: TrainOn) -> &'static str {
     TRAIN_ON.iter().find(|(_, known)| *known == train_on).map_or("assistant", |(name, _)| *name)
 }
 
-/// Finds and compiles the template of a rule, for a tokenizer as the user gave it and opened.
+/// Finds and compiles the template of a rule, for a tokenizer as the user gave it and opened. Errors name the
+/// `source` of a mixture.
 pub fn template(
     rule: &ChatRule,
     tokenizer: &Bound<'_, PyAny>,
     opened: &UserTokenizer,
+    source: Option<&str>,
 ) -> PyResult<FoundTemplate> {
-    let raise = |error: Error| to_python(tokenizer.py(), &error);
+    let raise = |error: Error| {
+        let before = source.map_or_else(String::new, |source| format!("{source}: "));
+        to_python(tokenizer.py(), &Error { message: format!("{before}{}", error.message), ..error })
+    };
     if opened.callable.is_some() {
         let message = "forebay.text.Chat needs a tokenizer's file or object, not a callable, whose special tokens are unknown";
         return Err(raise(Error::new(ErrorKind::Config, message)));

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     chat::ChatTemplate,
     config::{ChatRule, TextRows, TextSources},
-    source::{IdFields, TextContent},
+    source::{IdFields, PairColumns, TextContent},
 };
 
 /// The description of the rows of files.
@@ -31,12 +31,30 @@ impl PyTextRows {
             "Documents" => TextContent::Texts,
             "Ids" => TextContent::Ids(IdFields::default()),
             "Chat" => TextContent::Chat(given.get("tools")?),
+            "Pairs" => TextContent::Pairs(PairColumns {
+                rejected: given.get("rejected")?,
+                prompt: given.get("prompt")?,
+            }),
             other => return Err(PyTypeError::new_err(format!("{other} names no rows of text"))),
         };
         let paths = paths("path", &given.value("path")?, Vec::<PathBuf>::EXPECTED)?;
-        let column: String = given.get("column")?;
+        let column_field = if kind == "Pairs" { "chosen" } else { "column" };
+        let column: String = given.get(column_field)?;
         if column.is_empty() {
-            given.problems.push("column is \"\", must be the name of a column".to_owned());
+            given.problems.push(format!("{column_field} is \"\", must be the name of a column"));
+        }
+        if let TextContent::Pairs(PairColumns { rejected, prompt }) = &content {
+            let named = [("rejected", Some(rejected)), ("prompt", prompt.as_ref())];
+            let mut before = vec![&column];
+            for (name, named) in named.into_iter().filter_map(|(name, named)| Some((name, named?))) {
+                if named.is_empty() || before.contains(&named) {
+                    given.problems.push(format!(
+                        "{name} is {named:?}, must be the name of a column of its own{}",
+                        if name == "prompt" { ", or None" } else { "" }
+                    ));
+                }
+                before.push(named);
+            }
         }
         if let TextContent::Ids(fields) = &mut content {
             (fields.labels, fields.weights) = (given.get("labels")?, given.get("weights")?);
@@ -50,7 +68,7 @@ impl PyTextRows {
             }
         }
         let chat = match &content {
-            TextContent::Chat(_) => Some(chat_rule(&mut given)?),
+            TextContent::Chat(_) | TextContent::Pairs(_) => Some(chat_rule(&mut given)?),
             _ => None,
         };
         given.check()?;
@@ -90,15 +108,19 @@ impl Argument for TextRows {
             None => Ok(paths),
             Some(column) => {
                 let text = py.import("forebay.text")?;
+                let rule = self.chat.as_ref();
+                let template = rule.map(|rule| &*rule.template);
+                let train_on = rule.map(|rule| chat::train_on_name(rule.train_on));
                 match &self.content {
                     TextContent::Texts => text.getattr("Documents")?.call1((paths, column)),
                     TextContent::Ids(IdFields { labels, weights }) => {
                         text.getattr("Ids")?.call1((paths, column, labels.as_deref(), weights.as_deref()))
                     }
+                    TextContent::Pairs(PairColumns { rejected, prompt }) => {
+                        let prompt = prompt.as_deref();
+                        text.getattr("Pairs")?.call1((paths, column, rejected, prompt, template, train_on))
+                    }
                     TextContent::Chat(tools) => {
-                        let rule = self.chat.as_ref();
-                        let template = rule.map(|rule| &*rule.template);
-                        let train_on = rule.map(|rule| chat::train_on_name(rule.train_on));
                         text.getattr("Chat")?.call1((paths, column, template, train_on, tools.as_deref()))
                     }
                 }

@@ -255,7 +255,7 @@ impl LoaderImpl for TokenLoader {
             "{} in {}, batches of [{}, {}], {}{}",
             counted(self.source.n_rows(), "document"),
             counted(self.source.shards().len() as u64, "shard"),
-            self.config.batch_size,
+            self.config.batch_rows(),
             self.config.seq_len,
             if self.config.infinite { "infinite" } else { "finite" },
             self.shares().map_or_else(String::new, |shares| format!("; {shares}")),
@@ -396,7 +396,8 @@ impl TokenLoader {
 
     fn to_dict<'py>(&self, py: Python<'py>, batch: TokenBatch) -> PyResult<Bound<'py, PyDict>> {
         let TokenBatch { columns, parts, .. } = batch;
-        let (rows, seq_len) = (columns.rows, self.config.seq_len as usize);
+        let sides = if self.config.is_paired() { 2 } else { 1 };
+        let (rows, seq_len) = (sides * columns.rows, self.config.seq_len as usize);
         let dict = PyDict::new(py);
         for (number, (field, column)) in self.fields.iter().zip(columns.columns).enumerate() {
             if number > 0 {

@@ -65,10 +65,13 @@ pub(super) fn open_tokenizer(
         true => vocabulary::without(&options).map_err(|error| to_python(py, &error))?,
         false => vocabulary::extract(&tokenizer, options)?,
     };
-    let chat_of = |rows: &TextRows| {
-        rows.chat.as_ref().map(|rule| chat::template(rule, &tokenizer, &opened)).transpose()
+    let sources = &config.parquet_files;
+    let chat_of = |(number, rows): (usize, &TextRows)| {
+        let source = sources.names.as_ref().map(|_| sources.name(number));
+        let found = |rule| chat::template(rule, &tokenizer, &opened, source.as_deref());
+        rows.chat.as_ref().map(found).transpose()
     };
-    let chats = config.parquet_files.rows.iter().map(chat_of).collect::<PyResult<Vec<_>>>()?;
+    let chats = sources.rows.iter().enumerate().map(chat_of).collect::<PyResult<Vec<_>>>()?;
     Ok((opened, chats))
 }
 
@@ -109,9 +112,18 @@ pub(super) fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSou
             DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())
         };
         let opened = sources.rows.iter().enumerate().map(|(number, rows)| {
-            open(rows).map_err(|error| match sources.names {
-                None => error,
-                Some(_) => Error { message: format!("{}: {}", sources.name(number), error.message), ..error },
+            open(rows).map_err(|mut error| {
+                if sources.names.is_some() {
+                    let mut before = sources.name(number);
+                    // The file is named behind the source that has it.
+                    if error.place.row.is_none()
+                        && let Some(shard) = error.place.shard.take()
+                    {
+                        before = format!("{before}, {}", shard.display());
+                    }
+                    error.message = format!("{before}: {}", error.message);
+                }
+                error
             })
         });
         let opened = opened.collect::<Result<_>>()?;

@@ -8,8 +8,8 @@ use arrow_schema::{DataType, Field, Schema};
 use crate::{
     Error, ErrorKind, Result,
     columns::{
-        ArrayColumns, ChatColumns, FeatureCache, Item, Nesting, ValueLayout, find, item_of, layout_of,
-        listed, nesting_of, shortened,
+        ArrayColumns, BesideChat, ChatColumns, FeatureCache, Item, Nesting, PairColumns, ValueLayout, find,
+        item_of, layout_of, listed, nesting_of, shortened,
     },
     fields,
     nested::{DEEPEST, EXTENSION, NestedColumn, NestedField, NestedKind, NestedValues},
@@ -23,10 +23,14 @@ impl ArrayColumns {
     pub(crate) fn choose_chat(
         &mut self,
         schema: &Schema,
-        ChatColumns { messages, tools }: &ChatColumns,
+        ChatColumns { messages, beside }: &ChatColumns,
         cache: &FeatureCache,
     ) -> Result<()> {
-        let (path, field) = found(schema, "column", messages)?;
+        let tools = match beside {
+            BesideChat::Tools(tools) => tools,
+            BesideChat::Pair(pair) => return self.choose_pair(schema, messages, pair, cache),
+        };
+        let (path, field) = found(schema, "column of forebay.text.Chat", messages)?;
         match item_of(field.data_type()) {
             Some(Item::Text) if path.len() == 1 => self.choose_text(schema, messages)?,
             _ => {
@@ -35,7 +39,7 @@ impl ArrayColumns {
             }
         }
         if let Some(tools) = tools {
-            let (path, field) = found(schema, "tools", tools)?;
+            let (path, field) = found(schema, "tools of forebay.text.Chat", tools)?;
             let is_right = match field.data_type() {
                 DataType::Null => return Ok(()),
                 DataType::Struct(_) => true,
@@ -51,8 +55,36 @@ impl ArrayColumns {
             }
             let mut tools = self.nested(tools, path, field, cache)?;
             tools.values.leave_out_nulls();
-            self.tools = Some(tools);
+            self.beside.push(tools);
         }
+        Ok(())
+    }
+
+    /// Chooses the columns of pairs: of texts and of lists alike as values of JSON.
+    fn choose_pair(
+        &mut self,
+        schema: &Schema,
+        chosen: &str,
+        PairColumns { rejected, prompt }: &PairColumns,
+        cache: &FeatureCache,
+    ) -> Result<()> {
+        let mut column = |parameter: &str, name: &str| {
+            let (path, field) = found(schema, &format!("{parameter} of forebay.text.Pairs"), name)?;
+            if item_of(field.data_type()) != Some(Item::Text) {
+                check_messages(schema, name, field)?;
+            }
+            let mut column = self.nested(name, path, field, cache)?;
+            if prompt.is_some() && column.values.kind == NestedKind::Json {
+                column.values.kind = NestedKind::Text;
+            }
+            Ok::<_, Error>(column)
+        };
+        let chosen = column("chosen", chosen)?;
+        let mut beside = vec![column("rejected", rejected)?];
+        if let Some(prompt) = prompt {
+            beside.push(column("prompt", prompt)?);
+        }
+        (self.messages, self.beside) = (Some(chosen), beside);
         Ok(())
     }
 
@@ -166,9 +198,8 @@ struct NestedPlace {
 /// The column with a name, which is there once.
 fn found<'a>(schema: &'a Schema, parameter: &str, name: &str) -> Result<(Vec<usize>, &'a Field)> {
     let wrong = |what: String| Error::new(ErrorKind::Schema, format!("{what}; {}", listed(schema)));
-    let (path, field) = find(schema, name).ok_or_else(|| {
-        wrong(format!("{parameter} of forebay.text.Chat is {name:?}, but there is no such column"))
-    })?;
+    let (path, field) = find(schema, name)
+        .ok_or_else(|| wrong(format!("{parameter} is {name:?}, but there is no such column")))?;
     let root = schema.field(path[0]).name();
     if schema.fields().iter().filter(|field| field.name() == root).count() > 1 {
         return Err(wrong(format!("column {root:?} is there twice; rename one")));

@@ -77,6 +77,8 @@ pub struct Document {
     pub row: u64,
     /// The first content token not yet delivered, counted with the BOS: 1 for a whole document.
     pub start: u32,
+    /// Of two documents that stay together, where the second one begins; else 0. A pair is never cropped.
+    pub second: usize,
 }
 
 /// The tokens that one pick put into a row.
@@ -101,6 +103,7 @@ struct HeldDocument {
     len: usize,
     row: u64,
     start: u32,
+    second: usize,
     /// Its number in order of arrival; a carried rest gets a new one.
     age: u64,
     older: u32,
@@ -204,7 +207,7 @@ impl Packer {
 
     /// Stores a document; returns the number of its tokens that no row can hold.
     fn hold(&mut self, document: Document) -> u64 {
-        let Document { ids, mut weights, row, start } = document;
+        let Document { ids, mut weights, row, start, second } = document;
         let mut beyond = 0;
         let is_bos = |id: &u32| (id ^ self.bos) & !MASKED == 0;
         debug_assert!(ids.first().is_some_and(is_bos), "a document begins with BOS");
@@ -227,7 +230,8 @@ impl Packer {
             // Of a document that is cut the rest is gone, and no longer in its place in the order.
             let len = if self.crop == CropRule::Pad(LongRule::Cut) { held } else { ids.len() };
             let offset = self.store(&ids[..held], &weights);
-            let slot = HeldDocument { offset, held, len, row, start, age: 0, older: NONE, newer: NONE };
+            let slot =
+                HeldDocument { offset, held, len, row, start, second, age: 0, older: NONE, newer: NONE };
             let index = match self.vacant.pop() {
                 Some(index) => {
                     self.slots[index as usize] = slot;
@@ -243,6 +247,11 @@ impl Packer {
         }
         self.keep(ids);
         beyond
+    }
+
+    /// Counts tokens as dropped that the caller leaves out.
+    pub fn count_dropped(&mut self, n: u64) {
+        self.dropped += n;
     }
 
     /// Keeps the memory of a document for the next ones.
@@ -297,19 +306,23 @@ impl Packer {
     /// of `copy`, if no document is held or `room` is 0, or under [`CropRule::Pad`] if none fits. Allocates
     /// nothing.
     pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<PackedPiece> {
-        self.place_weighted(room, |ids, _| copy(ids))
+        self.place_weighted(room, |ids, _, _| copy(ids))
     }
 
     /// As [`place`](Self::place); `copy` also gets the weights of the tokens, as many, or none of a packer
-    /// without weights.
-    pub fn place_weighted(&mut self, room: usize, copy: impl FnOnce(&[u32], &[f32])) -> Option<PackedPiece> {
+    /// without weights; and [`Document::second`].
+    pub fn place_weighted(
+        &mut self,
+        room: usize,
+        copy: impl FnOnce(&[u32], &[f32], usize),
+    ) -> Option<PackedPiece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
         let index = self.choose(room)?;
         let slot = self.slots[index as usize];
         let len = slot.len.min(room);
         let weights = if self.has_weights { &self.weights[slot.offset..slot.offset + len] } else { &[] };
-        copy(&self.tokens[slot.offset..slot.offset + len], weights);
+        copy(&self.tokens[slot.offset..slot.offset + len], weights, slot.second);
         self.leave(index);
         if slot.len > len && matches!(self.crop, CropRule::Carry | CropRule::Pad(LongRule::Split)) {
             // The BOS of the rest overwrites the last token delivered.

@@ -325,3 +325,26 @@ def test_wrong_columns(tmp_path: Path, tokenizer: Path) -> None:
         ]:
             with pytest.raises(forebay.ConfigError, match=match):
                 forebay.TokenLoader(Chat(path, column, template="chatml", tools=tools), tokenizer, **PARAMETERS)
+
+
+@pytest.mark.parametrize("name", ["parquet", "stream"])
+def test_null_and_empty_conversations(tmp_path: Path, tokenizer: Path, name: str) -> None:
+    """They are conversations in the words of errors, as lists and as texts."""
+    lists = [chats.conversation(1), None]
+    for messages in (lists, [json.dumps(lists[0]), None, ""]):
+        path = WRITERS[name](tmp_path, pa.table({"messages": messages}))
+        with forebay.TokenLoader(Chat(path, template="chatml"), tokenizer, **PARAMETERS) as found:
+            assert set(rows_of(found)) == {0}
+            reasons = [error["reason"] for error in found.errors()]
+        assert reasons == ["the conversation is null", "the conversation is empty"][: len(messages) - 1]
+
+
+def test_errors_name_the_source_and_its_file(tmp_path: Path, tokenizer: Path) -> None:
+    good = Chat(write(tmp_path / "a.jsonl", [chats.conversation(1)]), template="chatml")
+    path = parquet()(tmp_path, pa.table({"n": [1]}))
+    for source, match in [
+        (Chat(path, "m", template="chatml"), rf'^parquet_files\["b"\], {path}: column of forebay.text.Chat is "m"'),
+        (Chat(path, "m", template="{% for"), r'^parquet_files\["b"\]: the chat template cannot be read'),
+    ]:
+        with pytest.raises(forebay.ConfigError, match=match):
+            forebay.TokenLoader({"a": good, "b": source}, tokenizer, **PARAMETERS)

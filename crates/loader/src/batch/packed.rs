@@ -35,6 +35,8 @@ pub struct TokenExample {
     pub weights: Vec<f32>,
     /// The row number over the files as given.
     pub row: u64,
+    /// Of a pair, where the second document begins; else 0.
+    pub second: usize,
 }
 
 /// A part of a document in a row, placed by one pick.
@@ -202,6 +204,12 @@ impl TokenCollate {
         self.rows / self.lanes.len()
     }
 
+    /// Whether a row of the batch is full, or one of the two rows of a pair.
+    fn is_complete(&self, row: usize) -> bool {
+        let (row, per_lane) = (row % self.rows, self.rows_per_lane());
+        row % per_lane < self.lanes[row / per_lane].rows
+    }
+
     /// The lane and the source of a stream.
     fn lane_of(&self, stream: usize) -> (usize, usize) {
         let n_sources = self.counts.len();
@@ -225,6 +233,39 @@ impl TokenCollate {
         }
     }
 
+    /// Writes both documents of a pair, each into a row of its own; returns whether there was one.
+    fn pick_pair(&mut self, lane: usize) -> Result<bool> {
+        let fields = match &mut self.under_way {
+            Some(under_way) => under_way,
+            None => self.under_way.insert(PackedFields::acquire(&self.plan, self.rows, &self.pool)?),
+        };
+        let row = lane * (self.rows / self.lanes.len()) + self.lanes[lane].rows;
+        let Lane { packer, rows, .. } = &mut self.lanes[lane];
+        let (places, second_row, mut lens) = (self.plan.row_tokens(), row + self.rows, [0; 2]);
+        let piece = packer.place_weighted(self.plan.capacity(), |tokens, weights, second| {
+            let (ids, weights) = (tokens.split_at(second), weights.split_at(second.min(weights.len())));
+            fields.write(row, 0, 0, ids.0, weights.0);
+            fields.write(second_row, 0, 0, ids.1, weights.1);
+            lens = [ids.0.len(), ids.1.len()];
+        });
+        let Some(PackedPiece { row: document, start, .. }) = piece else { return Ok(false) };
+        let source = self.plan.mix.source_of(document);
+        for (row, len) in [row, second_row].into_iter().zip(lens) {
+            fields.mark_source(row, 0, len, source as i32);
+            self.counts[source].tokens += len as u64;
+            self.parts.push(DocumentPart { row, column: 0, len, document, start });
+            if len < places {
+                let (document, rest) = (DocumentPart::PADDING, places - len);
+                fields.pad(row, len..places, (1, 0), self.plan.pad);
+                fields.mark_source(row, len, rest, -1);
+                self.parts.push(DocumentPart { row, column: len, len: rest, document, start: 0 });
+                self.now_padded += rest as u64;
+            }
+        }
+        *rows += 1;
+        Ok(true)
+    }
+
     /// Packs a piece of one document, or pads the row; returns whether there was anything to do.
     fn pick(&mut self, lane: usize) -> Result<bool> {
         let fields = match &mut self.under_way {
@@ -236,7 +277,7 @@ impl TokenCollate {
         let dropped = packer.n_dropped();
         let (capacity, at) = (self.plan.capacity(), *column);
         let multiple = self.plan.pad_multiple;
-        let piece = packer.place_weighted(capacity - at, |tokens, weights| {
+        let piece = packer.place_weighted(capacity - at, |tokens, weights, _| {
             fields.write(row, at, *nth, tokens, weights);
             if multiple > 1 && at > 0 {
                 fields.ignore_target(row, at - 1);
@@ -289,7 +330,7 @@ impl TokenCollate {
             if is_refilled && !shares.are_over(&self.plan.mix) {
                 return Ok(shares.next(&self.plan.mix));
             }
-            if !self.pick(lane)? {
+            if !(if self.plan.is_paired { self.pick_pair(lane)? } else { self.pick(lane)? }) {
                 return Ok(None);
             }
         }
@@ -308,12 +349,16 @@ impl Collate for TokenCollate {
     type Batch = TokenBatch;
 
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
-        let TokenExample { ids, weights, row } = example;
-        let len = ids.len();
+        let TokenExample { mut ids, weights, row, mut second } = example;
+        let (len, uncut) = (ids.len(), second);
         let (lane, source) = self.lane_of(stream);
         let Lane { packer, n_skipped, shares, .. } = &mut self.lanes[lane];
         let (before, held, dropped) = (packer.len(), packer.n_tokens(), packer.n_dropped());
-        packer.push(Document { ids, weights, row, start: 1 });
+        packer.count_dropped(self.plan.cut_pair(&mut ids, &mut second));
+        match self.plan.has_room(&ids, second) {
+            true => packer.push(Document { ids, weights, row, start: 1, second }),
+            false => packer.count_dropped(ids.len() as u64),
+        }
         self.counts[source].dropped += packer.n_dropped() - dropped;
         if packer.len() > before {
             self.counts[source].documents += 1;
@@ -325,11 +370,19 @@ impl Collate for TokenCollate {
                 Some(name) => format!(" of source {name:?}"),
                 None => String::new(),
             };
-            let message = format!(
-                "all documents{of} are longer than a row, such as one with {len} tokens where a row has at most {}; raise seq_len, or \
-                 pass on_long=\"cut\" or on_long=\"split\"",
-                self.plan.capacity()
-            );
+            let message = match self.plan.is_paired {
+                false => format!(
+                    "all documents{of} are longer than a row, such as one with {len} tokens where a row has at most {}; raise seq_len, \
+                     or pass on_long=\"cut\" or on_long=\"split\"",
+                    self.plan.capacity()
+                ),
+                true => format!(
+                    "no pair{of} has room in its rows, such as one of {uncut} and {} tokens where a row has at most {}; raise seq_len, \
+                     or pass on_long=\"cut\", which needs room for the prompt and a part of each answer",
+                    len - uncut,
+                    self.plan.row_tokens()
+                ),
+            };
             return Err(Error::new(ErrorKind::Config, message));
         }
         self.give_back(lane);
@@ -339,10 +392,7 @@ impl Collate for TokenCollate {
 
     fn complete(&mut self, _rows: usize) -> Result<()> {
         let Some(most) = self.plan.max_documents else { return Ok(()) };
-        let per_lane = self.rows_per_lane();
-        let is_in = |part: &&DocumentPart| {
-            part.column < self.plan.seq_len && part.row % per_lane < self.lanes[part.row / per_lane].rows
-        };
+        let is_in = |part: &&DocumentPart| part.column < self.plan.seq_len && self.is_complete(part.row);
         let n = self.parts.iter().filter(is_in).count();
         if n <= most {
             return Ok(());
@@ -359,8 +409,10 @@ impl Collate for TokenCollate {
         let mut parts = std::mem::take(&mut self.parts);
         let mut fields = self.under_way.take();
         if let Some(fields) = fields.as_mut().filter(|_| rows < self.rows) {
-            let per_lane = self.rows_per_lane();
-            let is_complete = |row: usize| row % per_lane < self.lanes[row / per_lane].rows;
+            // bounded: by the rows of a batch.
+            let complete: Vec<bool> =
+                (0..self.plan.n_sides() * self.rows).map(|row| self.is_complete(row)).collect();
+            let is_complete = |row: usize| complete[row];
             fields.keep(is_complete);
             for part in
                 parts.iter().filter(|part| !is_complete(part.row) && part.document != DocumentPart::PADDING)
@@ -371,6 +423,9 @@ impl Collate for TokenCollate {
             for part in &mut parts {
                 part.row = (0..part.row).filter(|&row| is_complete(row)).count();
             }
+        }
+        if self.plan.is_paired {
+            parts.sort_by_key(|part| (part.row, part.column));
         }
         let mut held = Packing::default();
         self.batch += 1;
@@ -461,7 +516,8 @@ impl PackRows for TokenCollate {
     }
 
     fn hold(&mut self, stream: usize, held: CarriedRecord, example: TokenExample) -> Result<()> {
-        let TokenExample { mut ids, mut weights, row } = example;
+        let TokenExample { mut ids, mut weights, row, mut second } = example;
+        self.plan.cut_pair(&mut ids, &mut second);
         let start = held.used as usize;
         if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
             return Err(Error::new(
@@ -483,7 +539,7 @@ impl PackRows for TokenCollate {
             }
         }
         let (lane, _) = self.lane_of(stream);
-        self.lanes[lane].packer.restore(Document { ids, weights, row, start: held.used });
+        self.lanes[lane].packer.restore(Document { ids, weights, row, start: held.used, second });
         self.give_back(lane);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::SourceMix;
 use crate::{
     Result,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
-    pack::{CropRule, MASKED, Packer},
+    pack::{CropRule, LongRule, MASKED, Packer},
 };
 
 #[derive(Debug, Clone)]
@@ -45,6 +45,9 @@ pub struct PackPlan {
     pub max_documents: Option<usize>,
     /// Each document begins at a multiple of this number of inputs, which divides `seq_len`.
     pub pad_multiple: usize,
+    /// Whether each document is a pair of which each has a row of its own: the first ones have the first rows
+    /// of a batch, the second ones the others.
+    pub is_paired: bool,
 }
 
 /// Which targets count in the loss.
@@ -79,9 +82,42 @@ impl PackPlan {
         if self.loss.is_weighted { packer.with_weights() } else { packer }
     }
 
-    /// The number of tokens of a row: one more than inputs.
+    /// The number of tokens of a row: one more than inputs; of both rows of a pair.
     pub fn capacity(&self) -> usize {
+        self.n_sides() * self.row_tokens()
+    }
+
+    /// The number of tokens of one row.
+    pub fn row_tokens(&self) -> usize {
         self.seq_len + 1
+    }
+
+    /// Cuts both documents of a pair to a row, if that is the rule; returns how many tokens that removes.
+    pub(super) fn cut_pair(&self, ids: &mut Vec<u32>, second: &mut usize) -> u64 {
+        let (before, most) = (ids.len(), self.row_tokens());
+        if self.is_paired && self.crop == CropRule::Pad(LongRule::Cut) {
+            ids.drain(most.min(*second)..*second);
+            *second = most.min(*second);
+            ids.truncate(*second + most);
+        }
+        (before - ids.len()) as u64
+    }
+
+    /// Whether both documents of a pair fit a row, with a target each that is trained on. Without a loss for
+    /// one of them the other says nothing.
+    pub(super) fn has_room(&self, ids: &[u32], second: usize) -> bool {
+        if !self.is_paired {
+            return true;
+        }
+        let (first, second) = ids.split_at(second);
+        [first, second]
+            .iter()
+            .all(|ids| ids.len() <= self.row_tokens() && ids.iter().skip(1).any(|id| id & MASKED == 0))
+    }
+
+    /// The rows that each row of the engine has.
+    pub fn n_sides(&self) -> usize {
+        1 + usize::from(self.is_paired)
     }
 }
 
@@ -106,7 +142,7 @@ pub struct Extras {
 /// The fields of a batch: `ids`, with two halves, `inputs` and `targets`; then those of `extras` that have a
 /// number per input, and the weights of targets.
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
-    let seq_len = plan.seq_len as u64;
+    let seq_len = (plan.n_sides() * plan.seq_len) as u64;
     let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];
     let Extras { doc_ids, position_ids, source, .. } = plan.extras;
     for (name, is_wanted) in [("doc_ids", doc_ids), ("position_ids", position_ids), ("source", source)] {
@@ -145,7 +181,7 @@ impl PackedFields {
             Ok(Column { values, ..Column::default() })
         };
         let columns = pool.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
-        let shape = BatchShape { rows, seq_len: plan.seq_len };
+        let shape = BatchShape { rows: plan.n_sides() * rows, seq_len: plan.seq_len };
         Ok(Self { columns, extras: plan.extras, loss: plan.loss, id_type: plan.id_type, shape })
     }
 

@@ -36,8 +36,12 @@ impl TextRows {
         match &self.content {
             TextContent::Texts => false,
             TextContent::Ids(fields) => fields.labels.is_some(),
-            TextContent::Chat(_) => true,
+            TextContent::Chat(_) | TextContent::Pairs(_) => true,
         }
+    }
+
+    pub fn is_paired(&self) -> bool {
+        matches!(self.content, TextContent::Pairs(_))
     }
 
     pub fn is_weighted(&self) -> bool {

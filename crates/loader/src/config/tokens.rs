@@ -223,6 +223,41 @@ impl TokenConfig {
         }
     }
 
+    /// Whether rows are pairs, each of two rows of a batch.
+    pub fn is_paired(&self) -> bool {
+        self.parquet_files.rows.iter().any(TextRows::is_paired)
+    }
+
+    /// The rows of a batch: of a pair both.
+    pub fn batch_rows(&self) -> usize {
+        self.batch_size.clamp(0, 1 << 20) as usize * if self.is_paired() { 2 } else { 1 }
+    }
+
+    /// What is wrong with the parameters for pairs.
+    fn pair_problem(&self) -> Option<String> {
+        if !self.is_paired() {
+            return None;
+        }
+        let other = self.parquet_files.rows.iter().position(|rows| !rows.is_paired());
+        Some(match other {
+            Some(other) => format!(
+                "{} has no pairs, and other sources have; mix forebay.text.Pairs with itself only",
+                self.parquet_files.name(other)
+            ),
+            None if self.fit() != "pad" => format!(
+                "fit is {:?}, but each document of forebay.text.Pairs has a row of its own, which is padded; pass fit=\"pad\"",
+                self.fit()
+            ),
+            None if self.on_long == "split" => {
+                "on_long is \"split\", but forebay.text.Pairs are never split; pass \"cut\" or \"skip\"".to_owned()
+            }
+            None if self.pad_multiple > 1 => {
+                "pad_multiple is for several documents in a row, and forebay.text.Pairs have one; leave it out".to_owned()
+            }
+            None => return None,
+        })
+    }
+
     /// What is wrong with the parameters of `fit` together.
     fn fit_problem(&self) -> Option<String> {
         let usual = Self::default();
@@ -257,7 +292,7 @@ impl TokenConfig {
             let why = if loss.is_masked { "tokens that are not trained on" } else { "loss_across=False" };
             return Some(format!("dtype is \"uint16\", which cannot hold the targets -100 of {why}"));
         }
-        let inputs = self.batch_size.saturating_mul(self.seq_len);
+        let inputs = (self.batch_rows() as i64).saturating_mul(self.seq_len);
         if let Some(most) = self.max_documents.filter(|most| *most > inputs) {
             return Some(format!("max_documents is {most}, must be at most {inputs}, the inputs of a batch"));
         }
@@ -319,9 +354,8 @@ impl TokenConfig {
                 .push(format!("dtype is \"uint16\", which holds ids below 65536, but the tokenizer has {n}"));
         }
         let bytes = id_type.bytes() as u64;
-        let batch = (self.batch_size.max(0) as u64)
-            .saturating_mul(self.seq_len.max(0) as u64)
-            .saturating_mul(2 * bytes);
+        let batch =
+            (self.batch_rows() as u64).saturating_mul(self.seq_len.max(0) as u64).saturating_mul(2 * bytes);
         if batch > MAX_BATCH_BYTES {
             problems.push(format!(
                 "batch_size={} and seq_len={} make batches of {} GiB, at most {} are allowed",
@@ -350,6 +384,7 @@ impl TokenConfig {
         let (n_workers, auto_workers) =
             workers(self.n_workers, self.cpu_budget, cpus.as_ref(), &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
+        problems.extend(self.pair_problem());
         problems.extend(self.fit_problem());
         self.mix_problems(&mut problems);
         let id_type = match &*self.dtype {
@@ -400,14 +435,16 @@ impl TokenConfig {
             auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
             ..Plan::default()
         };
+        let is_paired = self.is_paired();
         let pack = PackPlan {
             seq_len: self.seq_len as usize,
             bos,
             eos: None,
             crop: self.crop(),
             pad: self.pad_id.map_or(bos, |id| id as u32),
-            buffer_size: self.buffer_size as usize,
-            unit: self.tokenizer_batch_size as usize,
+            // Pairs are not chosen by their length.
+            buffer_size: if is_paired { 1 } else { self.buffer_size as usize },
+            unit: if is_paired { 1 } else { self.tokenizer_batch_size as usize },
             // Units of a mixture have documents of several files.
             is_mixed: self.window() > 1 || self.parquet_files.rows.len() > 1,
             groups: starts,
@@ -417,6 +454,7 @@ impl TokenConfig {
             mix: SourceMix::one(),
             max_documents: self.max_documents.map(|most| most as usize),
             pad_multiple: self.pad_multiple as usize,
+            is_paired,
         };
         Ok((plan, pack))
     }

@@ -6,6 +6,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use crossbeam::queue::ArrayQueue;
+use serde_json::Value;
 
 use crate::{
     Error, ErrorKind, Result,
@@ -209,16 +210,66 @@ pub struct TokenMaker {
 }
 
 impl TokenMaker {
-    /// Removes the loader's BOS if the source's ids begin with one, too; else masks it.
-    fn frame_once(&self, ids: &mut Vec<u32>, weights: &mut Vec<f32>) {
-        if ids.get(1).is_some_and(|id| id & !MASKED == self.bos) {
-            ids.remove(0);
+    /// Removes the loader's BOS at `begin` if the source's ids begin with one, too; else masks it.
+    fn frame_once(&self, ids: &mut Vec<u32>, weights: &mut Vec<f32>, begin: usize) {
+        if ids.get(begin + 1).is_some_and(|id| id & !MASKED == self.bos) {
+            ids.remove(begin);
             if !weights.is_empty() {
-                weights.remove(0);
+                weights.remove(begin);
             }
         } else if self.loss.is_masked {
-            ids[0] |= MASKED;
+            ids[begin] |= MASKED;
         }
+    }
+
+    /// Appends the loader's EOS to the document from `begin` on, unless it is `framed` and ends with it.
+    fn end(&self, ids: &mut Vec<u32>, weights: &mut Vec<f32>, begin: usize, framed: bool) -> Result<()> {
+        let last = ids.last().copied().unwrap_or_default();
+        let is_framed = framed && ids.len() > begin + 1 && Some(last & !MASKED) == self.eos;
+        if let Some(eos) = self.eos.filter(|_| !is_framed) {
+            // It is trained on as the token before it is, so that the end of an answer is learned.
+            fallible_alloc::push(ids, eos | last & MASKED)?;
+            if let Some(&last) = weights.last() {
+                fallible_alloc::push(weights, last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the ids of a conversation behind the loader's BOS.
+    fn conversation(
+        &mut self,
+        chat: Option<&ChatPlan>,
+        conversation: &Conversation,
+        ids: &mut Vec<u32>,
+        weights: &mut Vec<f32>,
+    ) -> Result<()> {
+        let Some(ChatPlan { template, train_on }) = chat else {
+            return Err(Error::new(ErrorKind::Config, "the conversations have no template"));
+        };
+        let begin = ids.len() - 1;
+        let rendered = template.render(conversation, *train_on)?;
+        self.encoder.encode_marked(&rendered.text, &rendered.parts, ids)?;
+        self.frame_once(ids, weights, begin);
+        Ok(())
+    }
+
+    /// Appends both documents of a pair, the first one behind the loader's BOS; returns where the second one
+    /// begins.
+    fn pair(&mut self, chat: Option<&ChatPlan>, pair: [Vec<Value>; 2], ids: &mut Vec<u32>) -> Result<usize> {
+        // Pairs have none.
+        let (mut begin, weights) = (0, &mut Vec::new());
+        for (name, messages) in ["chosen", "rejected"].into_iter().zip(pair) {
+            if name == "rejected" {
+                self.end(ids, weights, begin, true)?;
+                begin = ids.len();
+                fallible_alloc::push(ids, self.bos)?;
+            }
+            let made = self.conversation(chat, &Conversation { messages, tools: None }, ids, weights);
+            made.map_err(|error| Error { message: format!("{name}: {}", error.message), ..error })?;
+        }
+        self.end(ids, weights, begin, true)?;
+        Ok(begin)
     }
 }
 
@@ -238,20 +289,20 @@ impl ExampleMaker for TokenMaker {
             weights.push(0.0);
         }
         let bytes = &record.payload.bytes;
-        let SourceRows { form, chat } = &self.rows[self.mix.source_of(record.index)];
+        let rows = self.rows.clone();
+        let SourceRows { form, chat } = &rows[self.mix.source_of(record.index)];
+        let (chat, mut second) = (chat.as_ref(), 0);
         match form {
             DocumentForm::Ids => {
                 DocumentForm::append_ids(bytes, &record.values, MASKED, (&mut ids, &mut weights))?;
-                self.frame_once(&mut ids, &mut weights);
+                self.frame_once(&mut ids, &mut weights, 0);
             }
             DocumentForm::Chat(_) => {
                 let (messages, tools) = form.messages(bytes, &record.values)?;
-                let Some(ChatPlan { template, train_on }) = chat else {
-                    return Err(Error::new(ErrorKind::Config, "the conversations have no template"));
-                };
-                let rendered = template.render(&Conversation { messages, tools }, *train_on)?;
-                self.encoder.encode_marked(&rendered.text, &rendered.parts, &mut ids)?;
-                self.frame_once(&mut ids, &mut weights);
+                self.conversation(chat, &Conversation { messages, tools }, &mut ids, &mut weights)?;
+            }
+            DocumentForm::Pairs(_) => {
+                second = self.pair(chat, form.pair(bytes, &record.values)?, &mut ids)?;
             }
             form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
         }
@@ -259,14 +310,8 @@ impl ExampleMaker for TokenMaker {
             // bounded: by the ids.
             weights.resize(ids.len(), 1.0);
         }
-        let last = ids.last().copied().unwrap_or_default();
-        let is_framed = form.may_be_framed() && ids.len() > 1 && Some(last & !MASKED) == self.eos;
-        if let Some(eos) = self.eos.filter(|_| !is_framed) {
-            // It is trained on as the token before it is, so that the end of an answer is learned.
-            fallible_alloc::push(&mut ids, eos | last & MASKED)?;
-            if let Some(&last) = weights.last() {
-                fallible_alloc::push(&mut weights, last)?;
-            }
+        if second == 0 {
+            self.end(&mut ids, &mut weights, 0, form.may_be_framed())?;
         }
         // Only ids of the source have the bit of the mask.
         let bits = if form.may_be_framed() { !MASKED } else { u32::MAX };
@@ -284,6 +329,6 @@ impl ExampleMaker for TokenMaker {
             // The BOS before a text, as before rows of labels.
             ids[0] |= MASKED;
         }
-        Ok(TokenExample { ids, weights, row: record.index })
+        Ok(TokenExample { ids, weights, row: record.index, second })
     }
 }

@@ -66,8 +66,8 @@ pub struct ArrowSource {
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
-    /// Whether records are documents.
-    is_text: bool,
+    /// What records are called, if they are documents.
+    document: Option<&'static str>,
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -138,7 +138,7 @@ impl ArrowSource {
             contents: Contents::new(found, &options.columns, options.paths)?,
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            is_text: options.payload.is_text(),
+            document: options.payload.document(),
             open: OpenShards::new(files.shards.len(), options.max_record_bytes),
             files,
             indexes,

@@ -39,7 +39,7 @@ pub(super) struct OpenBatch {
     bytes: Option<Array>,
     lists: Option<ListArrays>,
     messages: Option<JsonArrays>,
-    tools: Option<JsonArrays>,
+    beside: Vec<JsonArrays>,
     path: Option<Array>,
     label: Option<Array>,
     others: Vec<OtherArrays>,
@@ -129,9 +129,7 @@ impl OpenBatch {
                 Array::new(&wanted.layout, spans, batch.codec, Some(at))
             })
         };
-        let json = |column: &Option<NestedColumn>| {
-            column.as_ref().map(|column| JsonArrays::new(column, columns, batch, at))
-        };
+        let json = |column: &NestedColumn| JsonArrays::new(column, columns, batch, at);
         Ok(Self {
             shard: shard.number,
             first_row: batch.first_row,
@@ -140,8 +138,8 @@ impl OpenBatch {
             audio_struct: array(columns.audio_struct),
             bytes: array(columns.bytes),
             lists: ListArrays::new(columns, batch, at),
-            messages: json(&columns.messages),
-            tools: json(&columns.tools),
+            messages: columns.messages.as_ref().map(json),
+            beside: columns.beside.iter().map(json).collect(),
             path: array(columns.path),
             label: array(columns.label),
             others: columns.others.iter().map(|other| OtherArrays::new(other, columns, batch, at)).collect(),
@@ -153,8 +151,7 @@ impl OpenBatch {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let others = self.others.iter().flat_map(OtherArrays::arrays);
         let others = others.chain(self.lists.iter().flat_map(ListArrays::arrays));
-        let others =
-            others.chain([&self.messages, &self.tools].into_iter().flatten().flat_map(JsonArrays::arrays));
+        let others = others.chain(self.messages.iter().chain(&self.beside).flat_map(JsonArrays::arrays));
         arrays.into_iter().flatten().chain(others).any(Array::is_for_one_row)
     }
 
@@ -231,11 +228,13 @@ impl OpenRow<'_> {
         other.map_or(Ok(Value::Null), |other| other.value(self.shard, self.row))
     }
 
-    /// The tools of a conversation; `None` if no column of nested values has them.
-    pub(super) fn tools(&mut self) -> Result<Option<Value>> {
-        let Some(tools) = &mut self.batch.tools else { return Ok(None) };
-        let text = tools.text(self.shard, self.row, most_json(self.shard.max_record_bytes()))?;
-        text.map_or(Ok(Value::Null), |text| columns::text(&text)).map(Some)
+    /// Adds the values beside the messages of a conversation.
+    pub(super) fn push_beside(&mut self, values: &mut Row) -> Result<()> {
+        for column in &mut self.batch.beside {
+            let text = column.text(self.shard, self.row, most_json(self.shard.max_record_bytes()))?;
+            values.push(text.map_or(Ok(Value::Null), |text| columns::text(&text))?);
+        }
+        Ok(())
     }
 
     /// Adds the values of the other columns.

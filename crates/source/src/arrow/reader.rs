@@ -127,11 +127,14 @@ impl ReadRecords for ArrowReader {
                     }
                     bytes
                 }
-                None if source.is_text => return Err(Error::new(ErrorKind::Null, "the text is null")),
-                None => read_file_of(source, at, blocks, permits)?,
+                None => match source.document {
+                    Some(what) => return Err(Error::new(ErrorKind::Null, format!("the {what} is null"))),
+                    None => read_file_of(source, at, blocks, permits)?,
+                },
             };
             if payload.is_empty() {
-                let what = if source.is_text { "the text is empty" } else { "the recording has no bytes" };
+                let what = source.document.map(|what| format!("the {what} is empty"));
+                let what = what.unwrap_or_else(|| "the recording has no bytes".to_owned());
                 return Err(Error::new(ErrorKind::Empty, what));
             }
             let bytes = if is_own { at.recording(payload, permits)? } else { payload };
@@ -139,9 +142,7 @@ impl ReadRecords for ArrowReader {
                 values.push(ExtraColumn::path(path_of(at, blocks))?);
             }
             at.push_others(&mut values)?;
-            if let Some(tools) = at.tools()? {
-                values.push(tools);
-            }
+            at.push_beside(&mut values)?;
             Ok(RawRecord::new(bytes, values))
         });
         self.open.release_row_memory();

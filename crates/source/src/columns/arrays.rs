@@ -64,7 +64,7 @@ pub(crate) struct ArrayColumns {
     pub lists: Option<ListColumn>,
     /// Conversations, if the column has them as lists; then `bytes` is `None`.
     pub messages: Option<NestedColumn>,
-    pub tools: Option<NestedColumn>,
+    pub beside: Vec<NestedColumn>,
     pub path: Option<usize>,
     pub label: Option<usize>,
     pub class_names: Option<Arc<Vec<String>>>,

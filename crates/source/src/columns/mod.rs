@@ -46,9 +46,13 @@ pub enum PayloadColumn {
 }
 
 impl PayloadColumn {
-    /// Whether records are documents.
-    pub(crate) fn is_text(&self) -> bool {
-        matches!(self, Self::Text(_) | Self::Chat(_))
+    /// What records are called in messages, if they are documents.
+    pub(crate) fn document(&self) -> Option<&'static str> {
+        match self {
+            Self::Text(_) => Some("text"),
+            Self::Chat(_) => Some("conversation"),
+            _ => None,
+        }
     }
 
     /// The name of the column of recordings, if the user gives one.
@@ -63,16 +67,32 @@ impl PayloadColumn {
 /// The columns of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatColumns {
-    /// Lists of structs, or texts of JSON.
+    /// Lists of structs, or texts of JSON; of pairs, those that are chosen.
     pub messages: String,
+    pub beside: BesideChat,
+}
+
+/// The columns beside conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BesideChat {
     /// The tools of each conversation.
-    pub tools: Option<String>,
+    Tools(Option<String>),
+    /// The other conversations of pairs.
+    Pair(PairColumns),
+}
+
+/// The columns of pairs beside the one of the chosen conversations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PairColumns {
+    pub rejected: String,
+    /// What both conversations begin with. Texts in all three are then messages, not JSON.
+    pub prompt: Option<String>,
 }
 
 impl ChatColumns {
     /// The columns with these names.
-    pub(crate) fn new(messages: &str, tools: &Option<String>) -> Self {
-        Self { messages: messages.to_owned(), tools: tools.clone() }
+    pub(crate) fn new(messages: &str, beside: BesideChat) -> Self {
+        Self { messages: messages.to_owned(), beside }
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn open_arrow(
     request: &DocumentRequest<'_>,
 ) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
     let source = ArrowSource::open_in(storage, paths, &request.options())?;
-    Ok((Arc::new(source), request.content.form_of_values()))
+    Ok((Arc::new(source), request.content.form_of_values(request.column)))
 }
 
 /// # Errors
@@ -24,5 +24,5 @@ pub(super) fn open_parquet(
     request: &DocumentRequest<'_>,
 ) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
     let source = ParquetSource::open_in(storage, paths, &request.options())?;
-    Ok((Arc::new(source), request.content.form_of_values()))
+    Ok((Arc::new(source), request.content.form_of_values(request.column)))
 }

@@ -29,11 +29,7 @@ impl ChatForm {
     /// [`ErrorKind::Corrupt`] if it is not JSON or the messages no list, [`ErrorKind::Unreadable`] if they
     /// are null or missing, [`ErrorKind::TooLarge`].
     pub(super) fn read(&self, bytes: &[u8], values: &fields::Row) -> Result<Messages> {
-        if bytes.len() > MOST_BYTES {
-            let message =
-                format!("the conversation has {} bytes, at most {MOST_BYTES} are read", bytes.len());
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
+        check_bytes(bytes.len())?;
         let Some((name, tools)) = &self.line else {
             let tools = match values.first() {
                 Some(fields::Value::Text(text)) => parsed(Value::String(text.to_string()), "tools")?,
@@ -41,22 +37,22 @@ impl ChatForm {
             };
             return Ok((list(json(bytes, "the text")?, "the text")?, some(tools)));
         };
-        let mut line = json(bytes, "the line")?;
-        if !line.is_object() {
-            let message = "the line is no object, expected one such as {\"messages\": [...]}";
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
+        let mut line = object(bytes)?;
         let tools =
             tools.as_ref().and_then(|tools| Some(field(&mut line, tools)?.take())).unwrap_or_default();
-        let messages = match field(&mut line, name) {
-            None => {
-                return Err(Error::new(ErrorKind::Unreadable, format!("there is no field {name:?}")));
-            }
-            Some(messages) => messages.take(),
-        };
+        let messages = take(&mut line, name)?;
         let what = format!("the field {name:?}");
         Ok((list(messages, &what)?, some(parsed(tools, "tools")?)))
     }
+}
+
+/// Checks that a row of so many bytes is not too long for a conversation.
+pub(super) fn check_bytes(n_bytes: usize) -> Result<()> {
+    if n_bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    let message = format!("the conversation has {n_bytes} bytes, at most {MOST_BYTES} are read");
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 /// Whether a line has a field with this name; `None` if the line is not a JSON object.
@@ -75,7 +71,25 @@ fn field<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value> {
     field(object.get_mut(first)?, rest)
 }
 
-fn json(bytes: &[u8], what: &str) -> Result<Value> {
+/// The object in a line.
+pub(super) fn object(bytes: &[u8]) -> Result<Value> {
+    let line = json(bytes, "the line")?;
+    if line.is_object() {
+        return Ok(line);
+    }
+    let message = "the line is no object, expected one such as {\"messages\": [...]}";
+    Err(Error::new(ErrorKind::Corrupt, message))
+}
+
+/// The value of a field, which null replaces.
+pub(super) fn take(line: &mut Value, name: &str) -> Result<Value> {
+    match field(line, name) {
+        None => Err(Error::new(ErrorKind::Unreadable, format!("there is no field {name:?}"))),
+        Some(value) => Ok(value.take()),
+    }
+}
+
+pub(super) fn json(bytes: &[u8], what: &str) -> Result<Value> {
     let wrong = |error| Error::new(ErrorKind::Corrupt, format!("{what} is not JSON")).because(error);
     serde_json::from_slice(bytes).map_err(wrong)
 }
@@ -88,7 +102,8 @@ fn parsed(value: Value, what: &str) -> Result<Value> {
     }
 }
 
-fn list(value: Value, what: &str) -> Result<Vec<Value>> {
+/// The messages of a list, or of a text that has one.
+pub(super) fn list(value: Value, what: &str) -> Result<Vec<Value>> {
     let wrong = |kind, found: &str| {
         let expected = "expected a list of messages, each an object with role and content";
         Err(Error::new(kind, format!("{what} is {found}, {expected}")))

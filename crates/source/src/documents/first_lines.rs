@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{ChatForm, DocumentForm, DocumentRequest, TextContent, conversation, field, lines::LinesSource};
+use super::{
+    ChatForm, DocumentForm, DocumentRequest, PairForm, TextContent, conversation, field, lines::LinesSource,
+};
 use crate::{
     Error, ErrorKind, Result, Storage, WholeRecord,
     contract::{MAX_RECORD_BYTES, ReadRecords},
@@ -40,6 +42,13 @@ pub(super) fn open_json(
                 look_for_tools(&source, tools)?;
             }
             DocumentForm::Chat(ChatForm { line: Some((column.into(), tools.as_deref().map(Into::into))) })
+        }
+        TextContent::Pairs(pair) => {
+            let form = PairForm::new(column, pair, true);
+            for name in form.names() {
+                check_first_lines(&source, name, |line| conversation::has_field(line, name))?;
+            }
+            DocumentForm::Pairs(form)
         }
         _ => {
             check_first_lines(&source, column, |line| {

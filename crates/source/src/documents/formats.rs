@@ -9,7 +9,7 @@ use std::{
 
 use super::{DocumentForm, TextContent, columns, first_lines, id_files};
 use crate::{
-    ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage,
+    BesideChat, ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage,
     row_files::DocumentFiles, urls,
 };
 
@@ -27,7 +27,12 @@ impl DocumentRequest<'_> {
     pub(super) fn options(&self) -> SourceOptions {
         let options = match self.content {
             TextContent::Texts => SourceOptions::text(self.column),
-            TextContent::Chat(tools) => SourceOptions::chat(ChatColumns::new(self.column, tools)),
+            TextContent::Chat(tools) => {
+                SourceOptions::chat(ChatColumns::new(self.column, BesideChat::Tools(tools.clone())))
+            }
+            TextContent::Pairs(pair) => {
+                SourceOptions::chat(ChatColumns::new(self.column, BesideChat::Pair(pair.clone())))
+            }
             TextContent::Ids(fields) => SourceOptions::ids(self.column, fields.clone()),
         };
         SourceOptions { cache: self.cache.clone(), ..options }
@@ -85,7 +90,7 @@ fn check_content(
 ) -> Result<()> {
     let has = |kind| kinds.contains(&kind);
     let message = match content {
-        TextContent::Chat(_) if !has(Chats) => format!(
+        TextContent::Chat(_) | TextContent::Pairs(_) if !has(Chats) => format!(
             "{} is {}; conversations are read from JSON lines, Parquet and Arrow",
             path.display(),
             format.name()

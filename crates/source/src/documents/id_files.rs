@@ -124,7 +124,7 @@ pub(super) fn open_documents(
     request: &DocumentRequest<'_>,
 ) -> Result<(Arc<dyn DocumentFiles>, DocumentForm)> {
     let files = IdFiles::open(storage, paths, MAX_RECORD_BYTES)?;
-    Ok((Arc::new(files), request.content.form_of_values()))
+    Ok((Arc::new(files), request.content.form_of_values(request.column)))
 }
 
 /// The file of ids that a path stands for.

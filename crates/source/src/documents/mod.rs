@@ -22,6 +22,7 @@ mod formats;
 mod id_files;
 mod line_index;
 mod lines;
+mod pair;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -30,10 +31,11 @@ use std::{borrow::Cow, path::PathBuf, str, sync::Arc};
 
 pub use self::conversation::{ChatForm, Messages};
 use self::formats::DocumentRequest;
+pub use self::pair::PairForm;
 pub use self::sources::{DocumentSources, DocumentsReader};
 use crate::{
     DiskCache, Error, ErrorKind, Result, Storage,
-    columns::IdFields,
+    columns::{IdFields, PairColumns},
     contract::{RowStore, Source, StorageLabels},
     error::Place,
     fields::Row,
@@ -53,15 +55,18 @@ pub enum TextContent {
     Ids(IdFields),
     /// Conversations, and the column of the tools that each may use.
     Chat(Option<String>),
+    /// Pairs of conversations, and the columns beside the one of those that are chosen.
+    Pairs(PairColumns),
 }
 
 impl TextContent {
-    /// What the bytes of a record are, if they are the value of a column.
-    fn form_of_values(&self) -> DocumentForm {
+    /// What the bytes of a record are, if they are the value of this column.
+    fn form_of_values(&self, column: &str) -> DocumentForm {
         match self {
             Self::Texts => DocumentForm::Text,
             Self::Ids(_) => DocumentForm::Ids,
             Self::Chat(_) => DocumentForm::Chat(ChatForm { line: None }),
+            Self::Pairs(pair) => DocumentForm::Pairs(PairForm::new(column, pair, false)),
         }
     }
 }
@@ -77,6 +82,8 @@ pub enum DocumentForm {
     Ids,
     /// The messages of a conversation.
     Chat(ChatForm),
+    /// The messages of two conversations.
+    Pairs(PairForm),
 }
 
 impl DocumentForm {
@@ -91,7 +98,9 @@ impl DocumentForm {
                 .map(Cow::Borrowed)
                 .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?,
             Self::Json(column) => field::text_field(bytes, column)?,
-            Self::Ids | Self::Chat(_) => return Err(Error::new(ErrorKind::Corrupt, "the row is no text")),
+            Self::Ids | Self::Chat(_) | Self::Pairs(_) => {
+                return Err(Error::new(ErrorKind::Corrupt, "the row is no text"));
+            }
         };
         if text.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the text is empty"));
@@ -111,9 +120,21 @@ impl DocumentForm {
         }
     }
 
+    /// The messages of both conversations of a record of [`Self::Pairs`]: the chosen one's, then the
+    /// rejected one's.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub fn pair(&self, bytes: &[u8], values: &Row) -> Result<[Vec<serde_json::Value>; 2]> {
+        match self {
+            Self::Pairs(form) => form.read(bytes, values),
+            _ => Err(Error::new(ErrorKind::Corrupt, "the row is no pair of conversations")),
+        }
+    }
+
     /// Whether documents may have BOS and EOS of their own.
     pub fn may_be_framed(&self) -> bool {
-        matches!(self, Self::Ids | Self::Chat(_))
+        matches!(self, Self::Ids | Self::Chat(_) | Self::Pairs(_))
     }
 
     /// Appends the ids of a record of [`Self::Ids`], each with the bit `masked` if its label is -100, and its

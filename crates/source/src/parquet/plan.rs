@@ -45,9 +45,9 @@ pub(super) struct ColumnPlan {
     pub lists: Option<PlannedLists>,
     /// The index of the label in a batch.
     pub label: Option<usize>,
-    /// Conversations as lists and their tools, and their indices in a batch.
+    /// Conversations as lists and the columns beside them, and their indices in a batch.
     pub messages: Option<(NestedColumn, usize)>,
-    pub tools: Option<(NestedColumn, usize)>,
+    pub beside: Vec<(NestedColumn, usize)>,
     /// The names of the other columns, and their indices in a batch; `None` for one of nulls.
     pub others: Vec<(Arc<str>, Option<usize>)>,
 }
@@ -192,7 +192,7 @@ impl Plans {
                     && known.is_struct == plan.is_struct
                     && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label]
                     && known.lists == plan.lists
-                    && [&known.messages, &known.tools] == [&plan.messages, &plan.tools]
+                    && (&known.messages, &known.beside) == (&plan.messages, &plan.beside)
                     && known.others == plan.others =>
             {
                 Arc::clone(known)
@@ -272,16 +272,20 @@ impl ColumnPlan {
             roots.push(as_bytes(&only)?);
         }
         let n_others = leaves.len();
-        let mut nested = |wanted: &Option<NestedColumn>| {
-            let Some(wanted) = wanted else { return Ok(None) };
+        let mut nested = |wanted: &NestedColumn| {
             let [column, within @ ..] = &wanted.path[..] else { return Ok(None) };
             let only = only(&root.get_fields()[*column], within)?;
             leaves.extend(leaves_of(schema, *column, &only));
             roots.push(as_bytes(&only)?);
             Ok::<_, ParquetError>(Some((wanted.clone(), roots.len() - 1)))
         };
-        let (messages, tools) = (nested(&columns.messages)?, nested(&columns.tools)?);
-        let nested: Vec<usize> = [&messages, &tools].into_iter().flatten().map(|(_, at)| *at).collect();
+        let messages = columns.messages.as_ref().map(&mut nested).transpose()?.flatten();
+        let beside: Vec<_> = columns
+            .beside
+            .iter()
+            .filter_map(|column| nested(column).transpose())
+            .collect::<Result<_, _>>()?;
+        let nested: Vec<usize> = messages.iter().chain(&beside).map(|(_, at)| *at).collect();
         let (bytes, path) = (at(bytes), at(path));
         let schema = alone(root, roots)?;
         Ok(Self {
@@ -295,7 +299,7 @@ impl ColumnPlan {
             lists: planned,
             label: label_at,
             messages,
-            tools,
+            beside,
             others,
         })
     }

@@ -150,13 +150,13 @@ impl ParquetReader {
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
             let label = has_label.then(|| values.label(at)).transpose()?;
             let mut others = values.others(at)?;
-            others.extend(values.tools(at, most_json(most))?);
+            others.extend(values.beside(at, most_json(most))?);
             Ok((label, bytes, path, others, is_copy, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_copy, is_granted, is_lavish) = values?;
-        let is_text = self.source.payload.is_text();
+        let document = self.source.payload.document();
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
@@ -191,7 +191,10 @@ impl ParquetReader {
                 }
                 covered(copy.into(), permit)
             }
-            (None, _) if is_text => return Err(Error::new(ErrorKind::Null, "the text is null")),
+            (None, _) if document.is_some() => {
+                let message = format!("the {} is null", document.unwrap_or_default());
+                return Err(Error::new(ErrorKind::Null, message));
+            }
             (None, None) => {
                 return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
             }
@@ -208,11 +211,14 @@ impl ParquetReader {
             }
         };
         if bytes.is_empty() {
-            let what = if is_text { "the text is empty" } else { "the recording has no bytes" };
+            let what = document.map(|what| format!("the {what} is empty"));
+            let what = what.unwrap_or_else(|| "the recording has no bytes".to_owned());
             return Err(Error::new(ErrorKind::Empty, what));
         }
-        if is_text && let Err(error) = std::str::from_utf8(&bytes) {
-            return Err(Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error));
+        if let Some(what) = document
+            && let Err(error) = std::str::from_utf8(&bytes)
+        {
+            return Err(Error::new(ErrorKind::Corrupt, format!("the {what} is not UTF-8")).because(error));
         }
         Ok(RawRecord::new(bytes, values))
     }

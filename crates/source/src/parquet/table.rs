@@ -259,7 +259,7 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         lists: None,
         label: None,
         messages: None,
-        tools: None,
+        beside: Vec::new(),
         others: Vec::new(),
     })
 }

@@ -35,7 +35,7 @@ pub(super) struct GroupValues {
     copied: Option<Copied>,
     label: Option<ArrayRef>,
     messages: Option<(NestedColumn, ArrayRef)>,
-    tools: Option<(NestedColumn, ArrayRef)>,
+    beside: Vec<(NestedColumn, ArrayRef)>,
     /// The other columns and their names; `None` for one of nulls.
     others: Vec<(Arc<str>, Option<ArrayRef>)>,
     /// The same as lists of numbers; made at the first use.
@@ -124,13 +124,10 @@ impl GroupValues {
         let bytes = if copied.is_none() { column(plan.bytes)? } else { None };
         let path = column(plan.path)?;
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
-        let nested = |planned: &Option<(NestedColumn, usize)>| {
-            let planned = planned.as_ref();
-            let found =
-                |(column, at): &(NestedColumn, usize)| Ok((column.clone(), found(batch.columns(), *at)?));
-            planned.map(found).transpose()
-        };
-        let (messages, tools) = (nested(&plan.messages)?, nested(&plan.tools)?);
+        let nested =
+            |(column, at): &(NestedColumn, usize)| Ok((column.clone(), found(batch.columns(), *at)?));
+        let messages = plan.messages.as_ref().map(nested).transpose()?;
+        let beside = plan.beside.iter().map(nested).collect::<Result<_>>()?;
         let other = |at: &Option<usize>| batch.columns().get((*at)?).cloned();
         let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at)));
         Ok(Self {
@@ -141,7 +138,7 @@ impl GroupValues {
             copied,
             label,
             messages,
-            tools,
+            beside,
             others: others.collect(),
             lists: OnceCell::new(),
         })
@@ -167,14 +164,16 @@ impl GroupValues {
         json(self.messages.as_ref(), row, most).map(|text| text.map(Bytes::from))
     }
 
-    /// The tools of a row as JSON of at most `most` bytes, if there is a column of tools.
+    /// The values of a row beside its messages, each as JSON of at most `most` bytes.
     ///
     /// # Errors
     /// As [`write_array`].
-    pub(super) fn tools(&self, row: usize, most: u64) -> Result<Option<Value>> {
-        let Some(tools) = &self.tools else { return Ok(None) };
-        let text = json(Some(tools), row, most)?;
-        text.map_or(Ok(Value::Null), |text| columns::text(&text)).map(Some)
+    pub(super) fn beside(&self, row: usize, most: u64) -> Result<Row> {
+        let value = |column| {
+            let text = json(Some(column), row, most)?;
+            text.map_or(Ok(Value::Null), |text| columns::text(&text))
+        };
+        self.beside.iter().map(value).collect()
     }
 
     /// The numbers of a recording that is copied out of its array; None if it is null, or in `bytes`.

@@ -29,7 +29,7 @@ fn rest(row: usize, len: usize, start: u32) -> Document {
     if start > 1 {
         (ids[0], weights[0]) = (BOS, 0.0);
     }
-    Document { ids, weights, row, start }
+    Document { ids, weights, row, start, second: 0 }
 }
 
 /// One row, as tokens and pieces; `None` if the packer is empty before the row is full.
@@ -209,7 +209,7 @@ proptest! {
             }
             let room = capacity - row.len();
             let (mut tokens, mut weights) = (Vec::new(), Vec::new());
-            let piece = packer.place_weighted(room, |ids, beside| {
+            let piece = packer.place_weighted(room, |ids, beside, _| {
                 tokens.extend_from_slice(ids);
                 weights.extend_from_slice(beside);
             });

@@ -24,6 +24,7 @@ fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
         mix: SourceMix::one(),
         max_documents: None,
         pad_multiple: 1,
+        is_paired: false,
     }
 }
 
@@ -40,6 +41,7 @@ fn document(row: u64, len: u32) -> TokenExample {
         ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
         weights: Vec::new(),
         row,
+        second: 0,
     }
 }
 
@@ -316,5 +318,63 @@ fn a_state_of_other_documents_is_refused() {
     {
         let held = CarriedRecord { row: 1, used };
         assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
+    }
+}
+
+/// A pair of documents of these lengths.
+fn pair(row: u64, lens: [u32; 2]) -> TokenExample {
+    let [mut first, second] = lens.map(|len| document(row, len).ids);
+    let begin = first.len();
+    first.extend(second);
+    TokenExample { ids: first, weights: Vec::new(), row, second: begin }
+}
+
+#[test]
+fn both_of_a_pair_have_a_row() {
+    let extras = Extras { doc_ids: true, ..Extras::default() };
+    for rule in [LongRule::Skip, LongRule::Cut] {
+        let pairs =
+            PackPlan { is_paired: true, extras, pad: 77, seq_len: 4, ..plan(1, 1, CropRule::Pad(rule)) };
+        let mut collate = collate(&pairs, 2, 1);
+        // The second has too many tokens, but for a cut; together no more than two rows have.
+        let mut documents = [[3, 2], [2, 7], [5, 4]].into_iter().zip(1..).map(|(lens, row)| pair(row, lens));
+        feed(&mut collate, 0, &mut documents);
+        assert_eq!(collate.rows(), 2);
+        let batch = collate.take(2);
+        let (inputs, targets) = halves(&batch);
+        let dropped = match rule {
+            LongRule::Skip => {
+                assert_eq!(inputs, [0, 101, 102, 77, 0, 301, 302, 303, 0, 101, 77, 77, 0, 301, 302, 303]);
+                assert_eq!(targets[..8], [101, 102, -100, -100, 301, 302, 303, 304]);
+                assert_eq!(targets[8..], [101, -100, -100, -100, 301, 302, 303, -100]);
+                assert_eq!(batch.packing.padded, 2 + 3 + 1);
+                9
+            }
+            _ => {
+                assert_eq!(inputs, [0, 101, 102, 77, 0, 201, 77, 77, 0, 101, 77, 77, 0, 201, 202, 203]);
+                assert_eq!(targets[12..], [201, 202, 203, 204]);
+                2
+            }
+        };
+        let ids = batch.columns.columns[1].values.values::<i32>();
+        assert_eq!(ids.iter().filter(|&&id| id == 1).count(), inputs.iter().filter(|&&id| id == 77).count());
+        assert_eq!(batch.packing.dropped, dropped);
+        assert_eq!(batch.packing.delivered + batch.packing.padded, 20);
+        let rows: Vec<_> = batch.parts.iter().map(|part| (part.row, part.column)).collect();
+        assert!(rows.is_sorted(), "{rows:?}");
+        if rule == LongRule::Skip {
+            continue;
+        }
+        // A last batch of one pair, and a pair of which one has no target.
+        let mut masked = pair(7, [3, 3]);
+        masked.ids[4..].iter_mut().for_each(|id| *id |= MASKED);
+        collate.put(BatchSlot { stream: 0, row: 0, draw: 0 }, pair(3, [2, 2])).unwrap();
+        collate.put(BatchSlot { stream: 0, row: 0, draw: 0 }, masked).unwrap();
+        collate.end(0);
+        feed(&mut collate, 0, &mut std::iter::empty());
+        assert_eq!(collate.rows(), 1);
+        let batch = collate.take(1);
+        assert_eq!(halves(&batch).0, [0, 301, 77, 77, 0, 301, 77, 77]);
+        assert_eq!((batch.columns.rows, batch.packing.dropped), (1, 2 + 6));
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::TokenConfig,
-    source::{DocumentSources, IdFields, TextContent},
+    source::{DocumentSources, IdFields, PairColumns, TextContent},
     state::{Identity, Share},
 };
 
@@ -43,6 +43,10 @@ impl TokenIdentity<'_> {
                 data.extend(
                     named.into_iter().filter_map(|(name, column)| Some((key(name), column.clone()?.into()))),
                 );
+            }
+            if let TextContent::Pairs(PairColumns { rejected, prompt }) = &rows.content {
+                data.insert(key("rejected"), rejected.clone().into());
+                data.extend(prompt.clone().map(|prompt| (key("prompt"), prompt.into())));
             }
             if let Some(Some((template, train_on))) = self.chats.get(number) {
                 data.insert(key("template"), hex(*template));
