@@ -14,9 +14,26 @@ import forebay
 from conformance import spawned
 from forebay import ConfigError, batching, crops, features
 from forebay.augment import (
-    Clip, Dither, DropChunk, DropFreq, Filter, Gain, Level, Mix, Mixup, Noise, OneOf, Only, Polarity, Python, Reverb,
-    Roll, SpecAugment, Speed, SwapChannels,
-)  # fmt: skip
+    Clip,
+    Dither,
+    DropChunk,
+    DropFreq,
+    Filter,
+    Gain,
+    Level,
+    Mix,
+    Mixup,
+    Noise,
+    OneOf,
+    Only,
+    Polarity,
+    Python,
+    Reverb,
+    Roll,
+    SpecAugment,
+    Speed,
+    SwapChannels,
+)
 from windows import wav
 
 RATE = 8000
@@ -280,9 +297,7 @@ def processes() -> Iterator[ProcessPoolExecutor]:
         yield found
 
 
-def test_what_is_promised_of_loaders(
-    tmp_path: Path, noise: Path, room: Path, processes: ProcessPoolExecutor
-) -> None:
+def test_what_is_promised_of_loaders(tmp_path: Path, noise: Path, room: Path, processes: ProcessPoolExecutor) -> None:
     own = table(tmp_path / "own", [600 + 40 * n for n in range(40)], 5)
     for row in (7, 20):
         (tmp_path / "own" / f"{row}.wav").write_bytes(b"no recording")
@@ -300,7 +315,7 @@ def test_what_is_promised_of_loaders(
         check(case)
 
 
-def double(clip: np.ndarray, seed: int) -> np.ndarray:
+def double(clip: np.ndarray, _seed: int) -> np.ndarray:
     return 2 * clip
 
 
@@ -334,9 +349,9 @@ def test_wrong_values(speech: Path) -> None:
     with pytest.raises(TypeError, match=r"parts is 1 \(type int\), must be a bool"):
         Mix(snr_db=0, parts=1)  # type: ignore[arg-type]
     several = {"audio": {"noisy": "path", "clean": "path"}}
-    with pytest.raises(ConfigError, match="has Mix.parts=True., which gives a row of one recording further"):
+    with pytest.raises(ConfigError, match=r"has Mix\(parts=True\), which gives a row of one recording further"):
         batches(speech, [Only("noisy", [Mix(snr_db=0, parts=True)])], **several)
-    with pytest.raises(ConfigError, match="two fields of a batch are named \"parts\""):
+    with pytest.raises(ConfigError, match='two fields of a batch are named "parts"'):
         batches(speech, [Mix(snr_db=0, parts=True)], targets={"parts": forebay.targets.Number("label")})
 
 

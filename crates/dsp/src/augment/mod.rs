@@ -13,7 +13,7 @@
 //! | `step` | what is done to a clip, how often, and to which of its waveforms |
 //! | `draws` | the numbers that a step draws |
 //! | `outcome` | what users may be told of a clip |
-//! | `beside` | waveforms beside the mixture |
+//! | `beside`, `parts` | waveforms beside the mixture, and what steps do to them |
 //! | `filter`, `noise`, `mix`, `reverb` | steps on waveforms |
 //! | `loudness` | levels in LUFS |
 //! | `bands` | steps on features |
@@ -32,6 +32,7 @@ mod mix;
 mod noise;
 mod outcome;
 mod pairs;
+mod parts;
 mod reverb;
 mod step;
 
@@ -41,7 +42,7 @@ use super::sums::{reduce, rms, squares};
 use crate::{Result, dtype::ValuesMut};
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
-pub use beside::{Beside, CleanTarget, EARLY_SECONDS, OtherSteps};
+pub use beside::{Beside, CleanTarget, EARLY_SECONDS};
 pub use custom::{Calling, Custom};
 pub use device::Drawing;
 pub use draws::{Bounds, Counts, Draws};
@@ -50,7 +51,7 @@ pub use mix::{Amount, MixLevel, MixTargets, Mixing};
 pub use outcome::Outcome;
 pub use pairs::{Exchange, Pairing, Taken, exchange, shares_after};
 pub use reverb::Convolver;
-pub use step::{Choice, Only, PartnerReading, Step, StepKind};
+pub use step::{Choice, Only, OtherSteps, PartnerReading, Step, StepKind};
 
 /// The most steps of a recipe.
 pub const MOST_STEPS: usize = 64;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     AugmentScratch, BandMasks, Beside, Bounds, Calling, CleanTarget, Clips, Counts, Draws, Exchange,
-    FilterShape, Loudness, MOST_PARTS, Mixing, OtherSteps, Pairing, add,
+    FilterShape, Loudness, MOST_PARTS, Mixing, Pairing, add,
     filter::{self, Biquad},
     loudness, noise, peak, ratio, relative, roll, rolled, scale,
 };
@@ -223,6 +223,9 @@ pub struct PartnerReading {
     /// and a short one is repeated.
     pub is_response: bool,
 }
+
+/// Does a step that reads other recordings, and is told of a `Roll` that was done.
+pub type OtherSteps<'a> = dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>, Beside<'_>) -> Result<()> + 'a;
 
 /// What is done, and how often.
 #[derive(Debug, Clone, PartialEq)]

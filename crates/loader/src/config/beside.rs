@@ -1,4 +1,5 @@
-//! The problems of steps whose waveforms examples have beside the mixture: `Mix(parts=True)`, `Reverb(clean=)`.
+//! The problems of steps whose waveforms examples have beside the mixture: `Mix(parts=True)` and
+//! `Reverb(clean=)`.
 //!
 //! The parts must add up to the mixture, and the target must be what a model can make of it. So a step that
 //! is not linear, or adds a sound of its own, is allowed where the answer is plain, and refused elsewhere.
