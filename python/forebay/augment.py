@@ -340,6 +340,11 @@ class Mix(_StepPart):
 
     `targets`, for the loader's own rows: `"keep"`, the targets of the clip; `"union"`, the larger value of each class;
     `"sum"`, at most 1; `"mix"`, by the weights.
+
+    `parts=True`: batches have what was added up beside the mixture, as the field `parts`, `[batch, 1 + most, ...]`: the
+    clip, then each partner as it was added, zeros where none was. Further `Mix` steps with parts add theirs behind. The
+    features are made of each. The steps that follow change all parts as they change the mixture, by the same draws
+    and gains, and the mixture is their sum, but for `Clip`, which limits the mixture alone.
     """
 
     source: Any = None
@@ -353,6 +358,7 @@ class Mix(_StepPart):
     audio_column: str | None = None
     level: Literal["rms", "active", "clip", "lufs"] = "rms"
     targets: Literal["keep", "union", "sum", "mix"] = "keep"
+    parts: bool = False
     p: float = 1.0
 
     def __post_init__(self) -> None:
@@ -361,6 +367,11 @@ class Mix(_StepPart):
             raise _no_source("a path, a list of paths, a forebay.Manifest, or None", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values; without parts as before there were any, so that states of before load."""
+        found = super().to_dict()
+        return found if self.parts else {name: found[name] for name in found if name != "parts"}
 
 
 @part
@@ -376,11 +387,18 @@ class Reverb(_StepPart):
     not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it
     is. Where the clip or the response is silent, the clip stays as it is. A response that cannot be decoded is logged,
     and another one is drawn.
+
+    `clean`: batches have a target for dereverberation and enhancement beside the clip, as the field `clean`: `"dry"`,
+    the clip without reverberation; `"early"`, convolved with the first 50 ms of the response from the direct sound on,
+    by the gain of the reverberated clip, of which it is a part. 50 ms is the early time limit of the clarity of speech,
+    C50, in ISO 3382-1. Gains and filters change both; what `Mix`, `Noise`, `Dither` and `Clip` do is not in the target.
+    Where no room was drawn, the target has the clip.
     """
 
     source: Any
     _: KW_ONLY
     audio_column: str | None = None
+    clean: Literal["dry", "early"] | None = None
     p: float = 1.0
 
     def __post_init__(self) -> None:
@@ -389,6 +407,11 @@ class Reverb(_StepPart):
             raise _no_source("a path, a list of paths, or a forebay.Manifest", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values; without a target as before there was one, so that states of before load."""
+        found = super().to_dict()
+        return found if self.clean is not None else {name: found[name] for name in found if name != "clean"}
 
 
 NESTED["source"] = Manifest

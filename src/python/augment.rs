@@ -146,7 +146,7 @@ impl PyStep {
             }
             "Reverb" => {
                 source = Some(given.source(kind)?);
-                StepKind::Reverb
+                StepKind::Reverb { clean: given.clean()? }
             }
             "Mixup" => StepKind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
             "CutMix" => {
@@ -339,7 +339,7 @@ pub fn _augment_waveform<'py>(
             }
         }
         let mut clips = Clips { samples: &mut out, n: new, valid: 0..new, sample_rate };
-        augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))?;
+        augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))?;
         Ok((out, new))
     };
     let made = detach(py, || float_mode::lent(work));

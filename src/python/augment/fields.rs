@@ -16,8 +16,8 @@ use crate::{
     config::{Background, Sources},
     error::shown,
     transform::augment::{
-        BandMasks, Bounds, Counts, Fill, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets, Mixing,
-        Only, StepKind, Width,
+        BandMasks, Bounds, CleanTarget, Counts, Fill, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
+        Mixing, Only, StepKind, Width,
     },
 };
 
@@ -212,7 +212,15 @@ impl RecipeFields<'_> {
             );
         }
         let near = self.count("near", 1 << 40)?.map(|near| near as u64);
-        Ok(Mixing { level, most: self.number("most", 16)?, near, is_own, targets })
+        Ok(Mixing { level, most: self.number("most", 16)?, near, is_own, targets, parts: self.get("parts")? })
+    }
+
+    /// The target beside a reverberated clip.
+    pub(super) fn clean(&mut self) -> PyResult<Option<CleanTarget>> {
+        if self.value("clean")?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some([CleanTarget::Dry, CleanTarget::Early][self.one_of("clean", &["dry", "early"])?]))
     }
 
     pub(super) fn beta(&mut self) -> PyResult<f64> {

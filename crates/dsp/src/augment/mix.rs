@@ -3,7 +3,7 @@
 
 use std::f64::consts::PI;
 
-use super::{Bounds, Clips, Draws, Loudness, add, loudness::loudness, ratio, relative, rms, scale};
+use super::{Beside, Bounds, Clips, Draws, Loudness, add, loudness::loudness, ratio, relative, rms, scale};
 use crate::Result;
 
 /// How the level or the weight of a partner is drawn.
@@ -62,6 +62,8 @@ pub struct Mixing {
     pub is_own: bool,
     /// What becomes of the clip's targets.
     pub targets: MixTargets,
+    /// Whether examples have the clip and the partners, as they were added, beside the mixture.
+    pub parts: bool,
 }
 
 /// How loud a partner is, drawn.
@@ -109,25 +111,33 @@ impl MixLevel {
 }
 
 impl Amount {
-    /// Mixes a partner of the same shape into clips whose level was `level`, as `by` measures it; false if
-    /// nothing is added, since one of them is silent.
+    /// Mixes partner number `number` of a step, of the same shape, into clips whose level was `level`, as
+    /// `by` measures it; false if nothing is added, since one of them is silent.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
-    pub fn mix(self, by: &MixLevel, clips: &mut Clips<'_>, level: f64, partner: &[f32]) -> Result<bool> {
-        match self {
-            Self::Snr(db) => {
-                let factor = relative(level, by.of_partner(partner, clips)?, db);
-                if factor == 0.0 {
-                    return Ok(false);
-                }
-                add(clips.samples, partner, factor);
-            }
+    pub fn mix(
+        self,
+        by: &MixLevel,
+        clips: &mut Clips<'_>,
+        level: f64,
+        (number, partner): (usize, &[f32]),
+        beside: &mut Beside<'_>,
+    ) -> Result<bool> {
+        let factor = match self {
+            Self::Snr(db) => relative(level, by.of_partner(partner, clips)?, db),
             Self::Weight(weight) => {
-                scale(clips.samples, (1.0 - weight) as f32);
-                add(clips.samples, partner, weight);
+                let rest = (1.0 - weight) as f32;
+                scale(clips.samples, rest);
+                beside.scale(rest);
+                weight
             }
+        };
+        if factor == 0.0 && matches!(self, Self::Snr(_)) {
+            return Ok(false);
         }
+        add(clips.samples, partner, factor);
+        beside.put(number, partner, factor);
         clips.valid = 0..clips.n;
         Ok(true)
     }

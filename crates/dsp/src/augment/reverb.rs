@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex, num_complex::Complex32};
 
-use super::{Clips, Loudness, scale};
+use super::{Beside, CleanTarget, Clips, EARLY_SECONDS, Loudness, scale};
 use crate::{Result, fallible_alloc};
 
 /// Convolves clips of one length, for one thread.
@@ -45,27 +45,73 @@ impl Convolver {
     /// of largest absolute value over all channels. The clip has the level of before, as a root mean square
     /// over its valid samples. Silence stays as it is, and so does a clip with a silent response.
     ///
+    /// What is `beside` gets the same: the parts with all of the response, the target with as much of it as
+    /// `clean` says, and both with the gain of the clip.
+    ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
-    pub fn apply(&mut self, clips: &mut Clips<'_>, response: &[f32]) -> Result<()> {
-        let (n, first) = (clips.n, clips.valid.start);
+    pub fn apply(
+        &mut self,
+        clips: &mut Clips<'_>,
+        response: &[f32],
+        clean: Option<CleanTarget>,
+        beside: &mut Beside<'_>,
+    ) -> Result<()> {
+        let (n, first, sample_rate) = (clips.n, clips.valid.start, clips.sample_rate);
         let level = clips.level(Loudness::Rms)?;
         let Some((begin, peak)) = loudest(response, n) else { return Ok(()) };
         if !(level > 0.0 && level.is_finite()) {
             return Ok(());
         }
         self.fit(n, clips.samples.len())?;
-        self.made.copy_from_slice(clips.samples);
-        let Self { plan: Some(plan), padded, spectrum, response: of_response, scratch, made } = self else {
+        let all = Response { samples: response, begin, peak, end: n };
+        if !self.convolve(clips.samples, first, all) {
             return Ok(());
+        }
+        let reached = Clips { samples: &mut self.made, n, valid: clips.valid.clone(), sample_rate }
+            .level(Loudness::Rms)?;
+        // The transforms multiply by their length; the level undoes it.
+        let factor = (level / reached) as f32;
+        if !(reached > 0.0 && factor.is_finite() && factor > 0.0) {
+            return Ok(());
+        }
+        scale(&mut self.made, factor);
+        clips.samples.copy_from_slice(&self.made);
+        clips.valid = first..n;
+        let len = clips.samples.len().max(1);
+        let early = Response { end: begin.saturating_add(early_samples(sample_rate)).min(n), ..all };
+        let of_clean = match clean {
+            None => Some(all),
+            Some(CleanTarget::Early) => Some(early),
+            Some(CleanTarget::Dry) => None,
         };
+        let clean = beside.clean.chunks_exact_mut(len).zip(of_clean);
+        let parts = beside.parts.chunks_exact_mut(len).map(|part| (part, all));
+        for (waveform, response) in clean.chain(parts) {
+            // A partner that was not mixed in.
+            if waveform.iter().any(|&x| x != 0.0) && self.convolve(waveform, first, response) {
+                scale(&mut self.made, factor);
+                waveform.copy_from_slice(&self.made);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the convolution of each channel, but for its gain; false if a plan is missing.
+    fn convolve(&mut self, samples: &[f32], first: usize, response: Response<'_>) -> bool {
+        self.made.copy_from_slice(samples);
+        let Self { plan: Some(plan), padded, spectrum, response: of_response, scratch, made } = self else {
+            return false;
+        };
+        let n = plan.n;
+        let Response { samples: response, begin, peak, end } = response;
         for (channel, response) in made.chunks_exact_mut(n).zip(response.chunks_exact(n)) {
             let mut transform = |values: &mut dyn Iterator<Item = f32>, spectrum: &mut [Complex32]| {
                 padded.iter_mut().for_each(|to| *to = values.next().unwrap_or(0.0));
                 plan.forward.process_with_scratch(padded, spectrum, scratch)
             };
             // Relative to its peak, so that no product is too large or too small.
-            let mut of_peak = response[begin..].iter().map(|&x| (f64::from(x) / peak) as f32);
+            let mut of_peak = response[begin..end].iter().map(|&x| (f64::from(x) / peak) as f32);
             let one = transform(&mut of_peak, of_response);
             // Padding in front stays as it is.
             let other = transform(&mut channel[first..].iter().copied(), spectrum);
@@ -79,21 +125,11 @@ impl Convolver {
             let inverse = plan.inverse.process_with_scratch(spectrum, padded, scratch);
             // The buffers were made by this plan, so their lengths are right: no error is possible.
             if one.and(other).and(inverse).is_err() {
-                return Ok(());
+                return false;
             }
             channel[first..].copy_from_slice(&padded[..n - first]);
         }
-        let valid = clips.valid.clone();
-        let reached =
-            Clips { samples: made, n, valid, sample_rate: clips.sample_rate }.level(Loudness::Rms)?;
-        // The transforms multiply by their length; the level undoes it.
-        let factor = (level / reached) as f32;
-        if reached > 0.0 && factor.is_finite() && factor > 0.0 {
-            scale(made, factor);
-            clips.samples[..].copy_from_slice(made);
-            clips.valid = first..n;
-        }
-        Ok(())
+        true
     }
 
     /// Makes plan and buffers for clips of `n` samples, `len` of all channels.
@@ -115,6 +151,22 @@ impl Convolver {
         self.plan = Some(ReverbPlan { n, forward, inverse });
         Ok(())
     }
+}
+
+/// The samples of a response that count.
+#[derive(Clone, Copy)]
+struct Response<'a> {
+    samples: &'a [f32],
+    /// The direct sound, in each channel.
+    begin: usize,
+    /// Its absolute value.
+    peak: f64,
+    end: usize,
+}
+
+/// The samples of the early part of a response.
+fn early_samples(sample_rate: u32) -> usize {
+    (EARLY_SECONDS * f64::from(sample_rate)).round() as usize
 }
 
 /// Where the largest absolute value of any channel is, the first of several, and the value; `None` of
@@ -192,7 +244,7 @@ mod tests {
             for _ in 0..2 {
                 let mut found = samples.clone();
                 let mut clips = Clips { samples: &mut found, n, valid: valid.clone(), sample_rate: 8000 };
-                convolver.apply(&mut clips, &response).unwrap();
+                convolver.apply(&mut clips, &response, None, &mut Beside::default()).unwrap();
                 prop_assert_eq!(clips.valid, start..n);
                 for (x, y) in found.iter().zip(&expected) {
                     prop_assert!((f64::from(*x) - y).abs() < 1e-5 * peak, "{} {}", x, y);
@@ -208,14 +260,14 @@ mod tests {
         for n in [3, 1, 100, 0] {
             let (mut one, mut silent) = (vec![0.25; n], vec![0.0; n]);
             let mut clips = Clips { samples: &mut one, n, valid: 0..n / 2, sample_rate: 8000 };
-            convolver.apply(&mut clips, &silent).unwrap();
+            convolver.apply(&mut clips, &silent, None, &mut Beside::default()).unwrap();
             assert_eq!((clips.valid, &one), (0..n / 2, &vec![0.25; n]));
             let mut clips = Clips { samples: &mut silent, n, valid: 0..n / 2, sample_rate: 8000 };
-            convolver.apply(&mut clips, &one).unwrap();
+            convolver.apply(&mut clips, &one, None, &mut Beside::default()).unwrap();
             assert_eq!((clips.valid, &silent), (0..n / 2, &vec![0.0; n]));
             let mut loud = vec![1e30; n];
             let mut clips = Clips { samples: &mut loud, n, valid: 0..n, sample_rate: 8000 };
-            convolver.apply(&mut clips, &one).unwrap();
+            convolver.apply(&mut clips, &one, None, &mut Beside::default()).unwrap();
             assert!(loud.iter().all(|x| x.is_finite()));
         }
     }

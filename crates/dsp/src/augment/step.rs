@@ -5,8 +5,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{
-    AugmentScratch, BandMasks, Bounds, Calling, Clips, Counts, Draws, Exchange, FilterShape, Loudness,
-    MOST_PARTS, Mixing, Pairing, add,
+    AugmentScratch, BandMasks, Beside, Bounds, Calling, CleanTarget, Clips, Counts, Draws, Exchange,
+    FilterShape, Loudness, MOST_PARTS, Mixing, Pairing, add,
     filter::{self, Biquad},
     loudness, noise, peak, ratio, relative, roll, rolled, scale,
 };
@@ -105,7 +105,10 @@ pub enum StepKind {
     /// Mixes clips of other recordings in.
     Mix(Mixing),
     /// Convolves with an impulse response, which is another recording.
-    Reverb,
+    Reverb {
+        /// The target that examples have beside the reverberated clip, if they have one.
+        clean: Option<CleanTarget>,
+    },
     /// Masks bands and frames of the features.
     SpecAugment(BandMasks),
     /// Moves frames that are not padding; what leaves at one end comes in at the other.
@@ -141,7 +144,7 @@ impl StepKind {
             Self::Clip { .. } => "Clip",
             Self::Speed { .. } => "Speed",
             Self::Mix(_) => "Mix",
-            Self::Reverb => "Reverb",
+            Self::Reverb { .. } => "Reverb",
             Self::SpecAugment(_) => "SpecAugment",
             Self::FrameRoll { .. } => "FrameRoll",
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => "Mixup",
@@ -164,7 +167,7 @@ impl StepKind {
             Self::SpecAugment(_) => 8,
             Self::FrameRoll { .. } => 9,
             Self::Mix(_) => 10,
-            Self::Reverb => 11,
+            Self::Reverb { .. } => 11,
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
             Self::Pair(_) => 13,
             Self::Call(_) => 14,
@@ -184,7 +187,7 @@ impl StepKind {
             Self::Mix(Mixing { near, is_own, .. }) => {
                 Some(PartnerReading { is_own: *is_own, near: *near, is_response: false })
             }
-            Self::Reverb => Some(PartnerReading { is_own: false, near: None, is_response: true }),
+            Self::Reverb { .. } => Some(PartnerReading { is_own: false, near: None, is_response: true }),
             _ => None,
         }
     }
@@ -220,6 +223,9 @@ pub struct PartnerReading {
     /// and a short one is repeated.
     pub is_response: bool,
 }
+
+/// Does a step that reads other recordings, and is told of a `Roll` that was done.
+pub type OtherSteps<'a> = dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>, Beside<'_>) -> Result<()> + 'a;
 
 /// What is done, and how often.
 #[derive(Debug, Clone, PartialEq)]
@@ -298,7 +304,7 @@ impl Step {
         clips: &mut Clips<'_>,
         waveforms: usize,
         scratch: &mut AugmentScratch,
-        other: &mut dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>) -> Result<()>,
+        other: &mut OtherSteps<'_>,
     ) -> Result<()> {
         let kind = &self.kind;
         let rate = f64::from(clips.sample_rate);
@@ -326,7 +332,7 @@ impl Step {
                 }
                 // Frame targets follow a roll of the whole row alone.
                 if self.only.is_none() {
-                    other(kind, &mut again, clips)?;
+                    other(kind, &mut again, clips, Beside::default())?;
                 }
             }
             StepKind::Noise { snr_db, slope_db, loudness } => {
@@ -368,7 +374,7 @@ impl Step {
                 let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
                 clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
             }
-            StepKind::Mix(_) | StepKind::Reverb => other(kind, &mut draws, clips)?,
+            StepKind::Mix(_) | StepKind::Reverb { .. } => other(kind, &mut draws, clips, Beside::default())?,
             StepKind::Call(Calling { function, on_features: false }) => {
                 let shape = [clips.samples.len() / clips.n.max(1), clips.n];
                 function.change(clips.samples, shape, draws.bits())?;

@@ -13,7 +13,7 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
     let n = samples.len();
     let mut clips = Clips { samples, n, valid: 0..n, sample_rate: 32_000 };
     Augment::new(steps)
-        .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
+        .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))
         .unwrap();
 }
 
@@ -333,7 +333,9 @@ fn few_frames_are_not_warped() {
 fn on_clips(kind: StepKind, seed: u64, samples: &mut [f32], valid: Range<usize>, sample_rate: u32) {
     let mut clips = Clips { n: samples.len() / 2, samples, valid: valid.clone(), sample_rate };
     let mut scratch = AugmentScratch::default();
-    Augment::new(vec![step(kind)]).waveforms(seed, &mut clips, &mut scratch, &mut |_, _, _| Ok(())).unwrap();
+    Augment::new(vec![step(kind)])
+        .waveforms(seed, &mut clips, &mut scratch, &mut |_, _, _, _| Ok(()))
+        .unwrap();
     assert_eq!(clips.valid, valid);
 }
 
@@ -509,7 +511,7 @@ fn a_step_changes_one_field_alone() {
         let mut clips = Clips { samples: &mut samples, n: 2, valid: 0..2, sample_rate: 8000 };
         Augment::new(vec![gain(Some(only.clone()))])
             .over(4, places)
-            .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
+            .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))
             .unwrap();
         assert_eq!(samples[2..6], [alone[0]; 4]);
         assert_eq!([&samples[..2], &samples[6..]], [&[1.0; 2][..]; 2]);

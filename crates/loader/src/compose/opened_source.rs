@@ -23,7 +23,7 @@ use crate::{
         SourceOptions,
     },
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
-    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
+    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns, beside},
     transform::augment::{MixTargets, StepKind},
 };
 
@@ -326,10 +326,13 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     for target in &targets {
         check_annotations(target, source)?;
     }
-    let taken: Vec<_> = match &config.audio {
+    let mut taken: Vec<_> = match &config.audio {
         Some(audio) => audio.fields.iter().map(|field| &*field.name).collect(),
         None => vec!["spectrogram", "waveform"],
     };
+    if let AugmentObject::Steps { augment, .. } = &config.augment {
+        taken.extend(beside(augment).map(|(name, _)| name));
+    }
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);
     let spans =

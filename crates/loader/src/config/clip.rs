@@ -154,6 +154,7 @@ impl LoaderConfig {
         if augment.steps().filter(|step| matches!(step.kind, StepKind::Remix { .. })).count() > 1 {
             problems.push("augment has Remix twice; give one, with a larger group".to_owned());
         }
+        self.beside_problems(augment, problems);
         let audio = self.audio.as_ref();
         let n_waveforms = audio.map_or(1, Waveforms::n_waveforms);
         let augment = augment.clone().over(n_waveforms, |field| audio.and_then(|audio| audio.place(field)));

@@ -7,6 +7,7 @@
 
 pub(crate) mod access;
 mod advice;
+mod beside;
 mod buckets;
 mod clip;
 mod conflicts;
@@ -34,7 +35,7 @@ pub use policy::PolicyConfig;
 pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable};
 pub use tokens::TokenConfig;
-pub use waveforms::{WaveformField, Waveforms};
+pub use waveforms::{MOST_WAVEFORMS, WaveformField, Waveforms};
 
 pub(crate) use crate::error::shown;
 use crate::{
@@ -355,7 +356,7 @@ impl LoaderConfig {
         let reverb = if reverberates { Convolver::bytes(audio.clip_samples, n_channels) } else { 0 };
         // Read, joined and changed.
         let of_row = 3 * size_of::<f32>() as u64 * audio.clip_samples as u64 * n_channels as u64;
-        let waveforms = if audio.waveforms.is_some() { of_row } else { 0 };
+        let waveforms = if audio.n_waveforms() > 1 { of_row } else { 0 };
         let sizes = memory::Sizes { example, batch, rows, readings, reverb, waveforms, remote };
         match self.memory_budget {
             Some(budget) => memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none()),

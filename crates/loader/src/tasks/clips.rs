@@ -300,7 +300,7 @@ impl ClipMaker {
             let len = if rule.whole().is_some() { 0 } else { plan.example_len() * stacked.unwrap_or(1) };
             // bounded: by the fields.
             values.push(match self.task.spare.take() {
-                Some(mut values) if plan.waveforms.is_some() => {
+                Some(mut values) if plan.n_waveforms() > 1 => {
                     // It may be that of another field.
                     each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
                     values
@@ -349,15 +349,22 @@ impl ClipMaker {
                 push_repeated(&mut self.mixer.pieces, piece, (crop.len, 0), rate)?;
             }
             let mut rolled = RolledFrames::default();
+            let n_beside = augment.n_beside();
+            if n_beside > 0 || bits.is_some() && augment.changes_waveforms() {
+                fallible_alloc::resize(&mut self.changed, clips.len() * (1 + n_beside), 0.0)?;
+                augment.unchanged(clips, &mut self.changed);
+                clips = &self.changed;
+            }
             if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
-                fallible_alloc::resize(&mut self.changed, clips.len(), 0.0)?;
-                self.changed.copy_from_slice(clips);
                 let (n, mixer) = (clip_samples, &mut self.mixer);
                 let sample_rate = features.sample_rate();
                 let mut changed = Clips { samples: &mut self.changed, n, valid, sample_rate };
-                augment.waveforms(bits, &mut changed, &mut self.augment, &mut |kind, draws, clips| {
-                    mixer.apply(kind, record.index, draws, clips)
-                })?;
+                augment.waveforms(
+                    bits,
+                    &mut changed,
+                    &mut self.augment,
+                    &mut |kind, draws, clips, beside| mixer.apply(kind, record.index, draws, clips, beside),
+                )?;
                 valid = changed.valid;
                 clips = &self.changed;
             }

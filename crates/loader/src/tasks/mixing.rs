@@ -22,7 +22,8 @@ use crate::{
     targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
     tasks::pool::ReadPartner,
     transform::augment::{
-        Amount, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading, StepKind,
+        Amount, Beside, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
+        StepKind,
     },
 };
 
@@ -110,10 +111,11 @@ impl Mixer {
         own: u64,
         draws: &mut Draws,
         clips: &mut Clips<'_>,
+        mut beside: Beside<'_>,
     ) -> Result<()> {
         match kind {
-            StepKind::Mix(mixing) => self.mix(mixing, own, draws, clips),
-            StepKind::Reverb => self.reverberate(own, draws, clips),
+            StepKind::Mix(mixing) => self.mix(mixing, own, draws, clips, &mut beside),
+            StepKind::Reverb { clean } => self.reverberate(*clean, own, draws, clips, &mut beside),
             StepKind::Roll { .. } if self.follows_time => {
                 let rolled = kind.rolled(draws, clips.valid.len()).unwrap_or_default();
                 roll_pieces(&mut self.pieces, &clips.valid, rolled, clips.sample_rate.into())
@@ -122,26 +124,40 @@ impl Mixer {
         }
     }
 
-    fn reverberate(&mut self, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+    fn reverberate(
+        &mut self,
+        clean: Option<CleanTarget>,
+        own: u64,
+        draws: &mut Draws,
+        clips: &mut Clips<'_>,
+        beside: &mut Beside<'_>,
+    ) -> Result<()> {
         let Some(maker) = self.makers.get_mut(draws.reading()) else { return Ok(()) };
         let Some((at, ..)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else { return Ok(()) };
         if draws.number() == 0 {
             self.response = Some(at);
         }
-        self.convolver.apply(clips, &maker.partner)
+        self.convolver.apply(clips, &maker.partner, clean, beside)
     }
 
-    fn mix(&mut self, mixing: &Mixing, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+    fn mix(
+        &mut self,
+        mixing: &Mixing,
+        own: u64,
+        draws: &mut Draws,
+        clips: &mut Clips<'_>,
+        beside: &mut Beside<'_>,
+    ) -> Result<()> {
         let (step, reading) = (draws.number(), draws.reading());
         let Some(maker) = self.makers.get_mut(reading) else { return Ok(()) };
         let level = mixing.level.of_clip(clips)?;
         let n = 1 + below(draws.bits(), mixing.most as u64);
-        for _ in 0..n {
+        for number in 0..n {
             let amount = mixing.level.draw(draws);
             let Some((at, clip, mut values)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else {
                 continue;
             };
-            if !amount.mix(&mixing.level, clips, level, &maker.partner)? {
+            if !amount.mix(&mixing.level, clips, level, (number as usize, &maker.partner), beside)? {
                 continue;
             }
             let targets = mixing.targets;
