@@ -543,7 +543,8 @@ proptest! {
         ]);
         augment.features(seed, axis, &mut AugmentScratch::default(), values.as_mut()).unwrap();
         let mut numbers = vec![0.0; 3 * augment.n_numbers()];
-        augment.numbers(&[Drawing { bits: seed, axis }; 3], axis, &mut numbers);
+        let examples = [0, 1, 2].map(|slot| Drawing { bits: seed, axis, slot });
+        augment.numbers(&examples, axis, &mut numbers);
         prop_assert!(numbers.iter().all(|number| *number >= 0.0));
     }
 
