@@ -195,8 +195,8 @@ def test_texts(tmp_path: Path, tokenizer: Path, form: str) -> None:
     ]
     parameters = PARAMETERS | FINITE
 
-    def made(rows: Rows, *names: str) -> list[tuple[Any, Any]]:
-        source = Pairs(WRITERS[form](tmp_path, rows), *names, template="chatml")
+    def made(rows: Rows, chosen: str, rejected: str, prompt: str | None = None) -> list[tuple[Any, Any]]:
+        source = Pairs(WRITERS[form](tmp_path, rows), chosen, rejected, prompt, template="chatml")
         return found_pairs(forebay.TokenLoader(source, tokenizer, **parameters))
 
     right = made(whole, "chosen", "rejected")
@@ -386,12 +386,13 @@ def test_wrong_parameters(tmp_path: Path, tokenizer: Path) -> None:
         with pytest.raises(forebay.ConfigError, match=match):
             Pairs("a.jsonl", **arguments)
     source = Pairs(jsonl(tmp_path, whole), template="chatml")
-    for parameters, match in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"fit": "drop", "pad_id": None}, r'fit is "drop", but each document of forebay.text.Pairs .* pass fit="pad"'),
         ({"on_long": "split"}, 'on_long is "split", but forebay.text.Pairs are never split'),
         ({"pad_multiple": 3}, "pad_multiple is for several documents in a row"),
         ({"dtype": "uint16"}, 'dtype is "uint16"'),
-    ]:
+    ]
+    for parameters, match in refused:
         with pytest.raises(forebay.ConfigError, match=match):
             forebay.TokenLoader(source, tokenizer, **PARAMETERS | parameters)
     for writer in WRITERS.values():
