@@ -769,6 +769,8 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         """The documents that were skipped, each with its index and the reason."""
 
     @property
+    def _is_paired(self) -> bool: ...
+    @property
     def num_documents(self) -> int:
         """The number of rows in all shards of the split."""
 

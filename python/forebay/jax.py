@@ -82,9 +82,12 @@ def batches(
     """
     check_loader(loader)
     _check_sharding(sharding)
+    is_paired = getattr(loader, "_is_paired", False)
+    if is_paired:
+        _check_pairs(sharding, pad_to)
     if pad_to is not None:
         check(pad_to=(pad_to, 1, MOST))
-    if sharding is not None and pad_to is None and is_finite(loader):
+    if sharding is not None and pad_to is None and is_finite(loader) and not is_paired:
         raise ConfigError(
             f"pad_to is None; a finite loader needs pad_to={loader.batch_size}, the loader's batch_size: some of "
             "its batches may be shorter, and devices take equal shares"
@@ -97,6 +100,20 @@ def batches(
         return _to_device(batch, sharding)
 
     return Converted(converted, loader)
+
+
+def _check_pairs(sharding: NamedSharding | None, pad_to: int | None) -> None:
+    """Raises `ConfigError` where the halves of a batch of pairs would be mixed up."""
+    if pad_to is not None:
+        raise ConfigError(
+            "pad_to is for batches whose rows are alike, and the first half of a batch of forebay.text.Pairs is the "
+            "chosen conversations; use drop_last=True, with which all batches have the same number of rows"
+        )
+    if sharding is not None and len({device.process_index for device in sharding.device_set}) > 1:
+        raise ConfigError(
+            "sharding is over several processes, which would put each process's rejected conversations behind its "
+            "chosen ones; give each process's batches to its own devices, without sharding"
+        )
 
 
 def _local_shares(sharding: NamedSharding | None) -> int:

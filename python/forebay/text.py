@@ -120,8 +120,8 @@ class Pairs(_TextPart):
 
     `path`: as for `Chat`. `chosen` and `rejected` are columns of conversations, as `column` of `Chat`. With `prompt`,
     a column too, they have what follows the prompt: messages, or the text of an answer; a text as the prompt is the
-    user's message. Without `prompt` each has the whole conversation, and texts are JSON. Points separate the names of
-    nested fields.
+    user's message. Texts of JSON that have messages are these. Without `prompt` each has the whole conversation, and
+    texts are JSON. Points separate the names of nested fields.
 
     `template` and `train_on` as for `Chat`, for each conversation; by default only the last answer is trained on. The
     target of any other token is -100.
@@ -133,7 +133,7 @@ class Pairs(_TextPart):
     out too if no target is left of one of them. With the extra `doc_ids`, an input is padding where that is 1.
 
     A row of which either conversation is bad, as for `Chat`, is a bad row; so is one of which an answer begins with
-    the prompt as well.
+    a message of the user, the system or the developer. There are no tools.
     """
 
     path: _Files

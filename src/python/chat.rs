@@ -49,7 +49,7 @@ pub fn template(
         to_python(tokenizer.py(), &Error { message: format!("{before}{}", error.message), ..error })
     };
     if opened.callable.is_some() {
-        let message = "forebay.text.Chat needs a tokenizer's file or object, not a callable, whose special tokens are unknown";
+        let message = "a chat template needs a tokenizer's file or object, not a callable, whose special tokens are unknown";
         return Err(raise(Error::new(ErrorKind::Config, message)));
     }
     let known = described(tokenizer)?;

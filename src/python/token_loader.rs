@@ -213,6 +213,11 @@ impl TokenLoader {
         self.source.n_rows()
     }
 
+    #[getter]
+    fn _is_paired(&self) -> bool {
+        self.config.is_paired()
+    }
+
     /// The id of the BOS token, which begins each document.
     #[getter]
     fn bos_id(&self) -> u32 {
@@ -375,6 +380,7 @@ impl TokenLoader {
         let percent = |n: u64| format!("{:.1} %", 100.0 * n as f64 / all as f64);
         let remedy = match self.config.fit() {
             "drop" if dropped > 0 => "; fit=\"carry\" drops none",
+            "pad" if dropped > 0 && self.config.is_paired() => "; a larger seq_len drops fewer",
             "pad" if dropped > 0 => "; on_long=\"split\" drops none",
             _ => "",
         };

@@ -402,3 +402,46 @@ def test_wrong_parameters(tmp_path: Path, tokenizer: Path) -> None:
     path = parquet(tmp_path, [{"chosen": 1, "rejected": 2}])
     with pytest.raises(forebay.ConfigError, match='column "chosen" is Int64 and holds no conversations'):
         forebay.TokenLoader(Pairs(path, template="chatml"), tokenizer, **PARAMETERS)
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_texts_of_messages_beside_a_prompt(tmp_path: Path, tokenizer: Path, form: str) -> None:
+    """They are the messages, not a text to be trained on."""
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"[{at}]"}],
+            "chosen": [{"role": "assistant", "content": f"{at} is"}],
+            "rejected": [{"role": "assistant", "content": "no"}],
+        }
+        for at in range(5)
+    ]
+    texts: Rows = [{name: json.dumps(value) for name, value in row.items()} for row in rows]
+    found = []
+    for given in (rows, texts):
+        source = Pairs(WRITERS[form](tmp_path, given), prompt="prompt", template="chatml")
+        found.append(found_pairs(forebay.TokenLoader(source, tokenizer, **PARAMETERS | FINITE)))
+    assert len(found[0]) == 5
+    assert found[0] == found[1]
+
+
+def test_halves_stay_halves_in_jax(tmp_path: Path, tokenizer: Path) -> None:
+    """Padding rows and a sharding over processes would mix them up."""
+    pytest.importorskip("jax")
+    import forebay.jax
+
+    whole, _ = pairs(4)
+    with forebay.TokenLoader(Pairs(jsonl(tmp_path, whole), template="chatml"), tokenizer, **PARAMETERS) as loader:
+        with pytest.raises(forebay.ConfigError, match="pad_to is for batches whose rows are alike"):
+            forebay.jax.batches(loader, pad_to=8)
+        batch = next(forebay.jax.batches(loader))
+    with forebay.TokenLoader(Pairs(jsonl(tmp_path, whole), template="chatml"), tokenizer, **PARAMETERS) as loader:
+        expected = next(loader)
+    assert np.array_equal(np.asarray(batch["inputs"]), expected[0])
+
+
+def test_wrong_names_in_lines(tmp_path: Path, tokenizer: Path) -> None:
+    """The message has the parameter that names the field."""
+    whole, _ = pairs(4)
+    source = Pairs(jsonl(tmp_path, whole), rejected="worse", template="chatml")
+    with pytest.raises(forebay.ConfigError, match=r'"worse" in the first line, .* name the field with rejected= of'):
+        forebay.TokenLoader(source, tokenizer, **PARAMETERS)

@@ -37,7 +37,7 @@ pub(super) fn open_json(
     let source = Arc::new(LinesSource::open(storage, paths, MAX_RECORD_BYTES)?);
     let form = match content {
         TextContent::Chat(tools) => {
-            check_first_lines(&source, column, |line| conversation::has_field(line, column))?;
+            check_first_lines(&source, column, OF_COLUMN, |line| conversation::has_field(line, column))?;
             if let Some(tools) = tools {
                 look_for_tools(&source, tools)?;
             }
@@ -45,13 +45,14 @@ pub(super) fn open_json(
         }
         TextContent::Pairs(pair) => {
             let form = PairForm::new(column, pair, true);
-            for name in form.names() {
-                check_first_lines(&source, name, |line| conversation::has_field(line, name))?;
+            for (name, parameter) in form.names().zip(["chosen", "rejected", "prompt"]) {
+                let hint = format!("{parameter}= of forebay.text.Pairs");
+                check_first_lines(&source, name, &hint, |line| conversation::has_field(line, name))?;
             }
             DocumentForm::Pairs(form)
         }
         _ => {
-            check_first_lines(&source, column, |line| {
+            check_first_lines(&source, column, OF_COLUMN, |line| {
                 Some(
                     !field::text_field(line, column)
                         .is_err_and(|error| error.message == format!("there is no field {column:?}")),
@@ -63,11 +64,15 @@ pub(super) fn open_json(
     Ok((source, form))
 }
 
-/// Checks that the first line of each file is an object with the column: a wrong name would make every row
-/// bad.
+/// What names the field of a document.
+const OF_COLUMN: &str = "column= of an object of forebay.text, or text_column=";
+
+/// Checks that the first line of each file is an object with the column, which `parameter` names: a wrong
+/// name would make every row bad.
 fn check_first_lines(
     source: &Arc<LinesSource>,
     column: &str,
+    parameter: &str,
     has_field: impl Fn(&[u8]) -> Option<bool>,
 ) -> Result<()> {
     let mut reader = source.reader();
@@ -84,7 +89,7 @@ fn check_first_lines(
         };
         if has_field(&line) == Some(false) {
             let message = format!(
-                "there is no field {column:?} in the first line, which has {}; name the field with column= of an object of forebay.text, or text_column=",
+                "there is no field {column:?} in the first line, which has {}; name the field with {parameter}",
                 quoted(&names)
             );
             return Err(Error::new(ErrorKind::Schema, message).in_shard(&shard.path));

@@ -51,7 +51,9 @@ impl PairForm {
         };
         let whole = |(reply, name): (Value, &str)| {
             let reply = messages(reply, name, Some("assistant"))?;
-            if let Some(role @ ("user" | "system")) = reply.first().and_then(|first| first["role"].as_str()) {
+            if let Some(role @ ("user" | "system" | "developer")) =
+                reply.first().and_then(|first| first["role"].as_str())
+            {
                 let message = format!(
                     "{name:?} begins with a message of the role {role:?}, expected what follows the prompt; \
                      leave prompt= out if {name:?} has it as well"
@@ -78,9 +80,18 @@ impl PairForm {
     }
 }
 
-/// The messages of a value; with a `role` a text is a message of that role.
+/// Whether a text is JSON of messages, which as the text of one would be trained on as it is.
+fn has_messages(text: &str) -> bool {
+    let has_role = |message: &Value| message.get("role").is_some();
+    text.trim_start().starts_with('[')
+        && serde_json::from_str::<Vec<Value>>(text)
+            .is_ok_and(|messages| !messages.is_empty() && messages.iter().all(has_role))
+}
+
+/// The messages of a value; with a `role` a text is a message of that role, unless it has messages itself.
 fn messages(value: Value, name: &str, role: Option<&str>) -> Result<Vec<Value>> {
     let is_text = value.is_string();
+    let role = role.filter(|_| !value.as_str().is_some_and(has_messages));
     match (value, role) {
         (Value::String(text), Some(role)) => Ok(vec![json!({"role": role, "content": text})]),
         (value, role) => list(value, &format!("{name:?}")).map_err(|error| match role {
@@ -117,6 +128,14 @@ mod tests {
             (&with, [format!("[{b}]"), format!("[{c}]"), format!("[{ASKED}]")]),
             (&with, ["\"b\"".into(), "\"c\"".into(), "\"a\"".into()]),
             (&with, [format!("[{b}]"), "\"c\"".into(), format!("[{ASKED}]")]),
+            (
+                &with,
+                [
+                    json!(format!("[{b}]")).to_string(),
+                    "\"c\"".into(),
+                    json!(format!(" [{ASKED}]")).to_string(),
+                ],
+            ),
             (&without, [format!("[{ASKED}, {b}]"), format!("[{ASKED}, {c}]"), "null".into()]),
             (&without, [json!(format!("[{ASKED}, {b}]")).to_string(), format!("[{ASKED}, {c}]"), "1".into()]),
         ] {
