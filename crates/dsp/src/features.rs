@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::{
     augment::FrameAxis,
     form::{Form, Layout},
-    front_end::{Conditioning, FrontEnd, FrontEndConfig, FrontEndScratch},
+    front_end::{Conditioning, FrontEnd, FrontEndConfig, FrontEndScratch, WaveformLevel},
     spectrogram::SpectrogramConfig,
 };
 use crate::{
@@ -159,6 +159,15 @@ impl Features {
     /// Whether the features of a clip are its samples.
     pub fn is_waveform(&self) -> bool {
         matches!(self.kind, FeatureKind::Waveform(..))
+    }
+
+    /// Whether each waveform is scaled by its own peak or deviation.
+    pub fn scales_each_waveform(&self) -> bool {
+        let conditioning = match &self.kind {
+            FeatureKind::Waveform(conditioning, _) => conditioning,
+            FeatureKind::Bands(plan) => plan.conditioning(),
+        };
+        conditioning.level != WaveformLevel::Unchanged
     }
 
     /// Logs a warning if mel bands are empty.

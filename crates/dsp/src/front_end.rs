@@ -59,6 +59,11 @@ pub struct FrontEndScratch {
 }
 
 impl FrontEnd {
+    /// What is done to a waveform first.
+    pub(crate) fn conditioning(&self) -> &Conditioning {
+        &self.conditioning
+    }
+
     /// Plans the features.
     ///
     /// # Errors

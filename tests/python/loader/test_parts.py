@@ -335,6 +335,26 @@ def test_what_has_no_plain_answer_is_refused(speech: Path, steps: list[Any], tol
         batches(speech, steps)
 
 
+@pytest.mark.parametrize("level", ["peak", "zscore"])
+def test_levels_of_each_waveform_are_refused(speech: Path, level: Any) -> None:
+    """The sum and the levels of the parts would be lost."""
+    told = r"has Mix\(parts=True\), and normalize_waveform of the features would scale each of its waveforms"
+    for of in (features.Waveform(sample_rate=8000, normalize_waveform=level),
+               features.LogMel(sample_rate=8000, normalize_waveform=level)):  # fmt: skip
+        with pytest.raises(ConfigError, match=told):
+            forebay.Loader(speech, features=of, augment=[Mix(snr_db=0, parts=True)])
+
+
+def test_names_of_audio_are_no_remedy(speech: Path) -> None:
+    for steps, told in [
+        ([Reverb("a", clean="dry"), Only("clean", [Gain((-6, 0))])], "put the steps into the list"),
+        ([Reverb("a", clean="dry"), Level(-20, of="clean")], "leave of out: the level is that of the mixture"),
+        ([Reverb("a", clean="dry"), DropChunk(noise_factor=1.0)], "leave noise_factor out$"),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            batches(speech, steps)
+
+
 def test_what_adds_sound_to_the_clip_itself_may_come_before(speech: Path, noise: Path) -> None:
     before = [Noise(snr_db=10.0), Dither(), DropChunk(noise_factor=1.0), Python(double), Clip(-3.0)]
     alone = batches(speech, before)

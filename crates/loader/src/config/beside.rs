@@ -6,23 +6,30 @@
 
 use super::{LoaderConfig, MOST_WAVEFORMS};
 use crate::transform::{
-    Augment,
+    Augment, Features,
     augment::{Calling, Mixing, Step, StepKind},
 };
 
 impl LoaderConfig {
     /// The problems of the waveforms that steps leave beside the mixture, if they leave any.
-    pub(super) fn beside_problems(&self, augment: &Augment, problems: &mut Vec<String>) {
+    pub(super) fn beside_problems(&self, augment: &Augment, features: &Features, problems: &mut Vec<String>) {
         let (n_parts, clean) = (augment.n_parts(), augment.clean());
         let what = match (n_parts, clean) {
             (0, None) => return,
             (0, Some(_)) => "Reverb(clean=)",
             (_, None) | (_, Some(_)) => "Mix(parts=True)",
         };
+        let parameter = if n_parts > 0 { "parts=True" } else { "clean=" };
+        if features.scales_each_waveform() {
+            problems.push(format!(
+                "augment has {what}, and normalize_waveform of the features would scale each of its waveforms by its own peak or \
+                 deviation; leave normalize_waveform out, or put a Level into augment, which scales all alike"
+            ));
+        }
         if self.audio.is_some() {
             problems.push(format!(
-                "augment has {what}, which gives a row of one recording further waveforms, and audio= names several; leave it \
-                 out, or name a column twice, as in audio={{\"noisy\": \"path\", \"clean\": \"path\"}}, and change one of them by Only()"
+                "augment has {what}, which gives a row of one recording further waveforms, and audio= names several; leave \
+                 audio= and Only() out, and a batch has waveform and what {what} adds, or leave {parameter} out"
             ));
         }
         if n_parts > MOST_WAVEFORMS {
@@ -67,12 +74,14 @@ fn step_problem(step: &Step, has_parts: bool, has_clean: bool) -> Option<String>
         StepKind::DropChunk { noise_factor, .. } if (has_parts || has_clean) && noise_factor.high > 0.0 => {
             Some(format!(
                 "augment has DropChunk with noise_factor, whose noise would be none of the waveforms of {beside}; leave \
-                 noise_factor out, or put it before the Mix of parts"
+                 noise_factor out{}",
+                if has_clean { "" } else { ", or put it before the Mix of parts" }
             ))
         }
         StepKind::Call(Calling { on_features: false, .. }) if has_parts || has_clean => Some(format!(
             "augment has Python(on=\"waveform\"), of which nothing says what it would do to each waveform of {beside}; leave \
-             one of them out"
+             one of them out{}",
+            if has_clean { "" } else { ", or put it before the Mix" }
         )),
         StepKind::Pair(_) if has_parts || has_clean => Some(format!(
             "augment has {name}, which mixes rows of one waveform, and {beside} gives a row several; leave one of them out"

@@ -138,7 +138,7 @@ impl LoaderConfig {
                     "augment has a Mix that mixes targets, and the clips of Views() share them; give targets=\"keep\"".to_owned(),
                 );
             }
-            problems.extend(self.waveforms_problem(step));
+            problems.extend(self.waveforms_problem(augment, step));
             if self.whole().is_some() && matches!(step.kind, StepKind::Pair(_)) {
                 problems.push(format!(
                     "augment has {name}, which mixes clips of one length, and crop is Whole(); leave one of them out"
@@ -154,7 +154,7 @@ impl LoaderConfig {
         if augment.steps().filter(|step| matches!(step.kind, StepKind::Remix { .. })).count() > 1 {
             problems.push("augment has Remix twice; give one, with a larger group".to_owned());
         }
-        self.beside_problems(augment, problems);
+        self.beside_problems(augment, features, problems);
         let audio = self.audio.as_ref();
         let n_waveforms = audio.map_or(1, Waveforms::n_waveforms);
         let augment = augment.clone().over(n_waveforms, |field| audio.and_then(|audio| audio.place(field)));
@@ -173,9 +173,19 @@ impl LoaderConfig {
     }
 
     /// The problem with a step of augmentation and the waveforms of a row, if there is one.
-    fn waveforms_problem(&self, step: &Step) -> Option<String> {
+    fn waveforms_problem(&self, augment: &Augment, step: &Step) -> Option<String> {
         let name = step.kind.name();
         match (&self.audio, &step.only, &step.kind) {
+            (None, Some(only), _) if augment.n_beside() > 0 => Some(format!(
+                "augment has Only({:?}, ...), whose names are those of audio=, and the waveforms beside a mixture change with it; \
+                 put the steps into the list",
+                only.field
+            )),
+            (None, _, StepKind::Level { of: Some(of), .. }) if augment.n_beside() > 0 => Some(format!(
+                "augment has Level(of={:?}), whose names are those of audio=; leave of out: the level is that of the mixture, \
+                 and the waveforms beside it change alike",
+                of.field
+            )),
             (None, Some(only), _) => Some(format!(
                 "augment has Only({:?}, ...), and audio= names no waveforms; give audio, or put the steps into the list",
                 only.field
