@@ -436,7 +436,7 @@ def test_halves_stay_halves_in_jax(tmp_path: Path, tokenizer: Path) -> None:
         batch = next(forebay.jax.batches(loader))
     with forebay.TokenLoader(Pairs(jsonl(tmp_path, whole), template="chatml"), tokenizer, **PARAMETERS) as loader:
         expected = next(loader)
-    assert np.array_equal(np.asarray(batch["inputs"]), expected[0])
+    assert np.array_equal(np.asarray(batch["inputs"]), expected["inputs"])
 
 
 def test_wrong_names_in_lines(tmp_path: Path, tokenizer: Path) -> None:
