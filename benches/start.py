@@ -43,7 +43,7 @@ def shards(folder: Path, recording: bytes, n_rows: int, n_shards: int) -> list[s
     """Writes rows of one recording; returns the paths."""
     import pyarrow as pa
 
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     per_batch = 100
     rows = pa.array([{"bytes": recording, "path": None}] * per_batch)
     batch = pa.record_batch({"audio": rows, "label": pa.array(range(per_batch))})
@@ -62,7 +62,7 @@ def parquet(folder: Path, recording: bytes, n_rows: int, n_files: int) -> list[s
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     n = n_rows // n_files
     rows = pa.array([{"bytes": recording, "path": None}] * n)
     table = pa.table({"audio": rows, "label": pa.array(range(n))})
