@@ -8,8 +8,8 @@ use arrow_schema::{DataType, Field, Schema};
 use crate::{
     Error, ErrorKind, Result,
     columns::{
-        ArrayColumns, BesideChat, ChatColumns, FeatureCache, Item, Nesting, PairColumns, ValueLayout, find,
-        item_of, layout_of, listed, nesting_of, shortened,
+        ArrayColumns, ChatColumns, FeatureCache, Item, Nesting, OtherChatColumns, PairColumns, ValueLayout,
+        find, item_of, layout_of, listed, nesting_of, shortened,
     },
     fields,
     nested::{DEEPEST, EXTENSION, NestedColumn, NestedField, NestedKind, NestedValues},
@@ -27,8 +27,8 @@ impl ArrayColumns {
         cache: &FeatureCache,
     ) -> Result<()> {
         let tools = match beside {
-            BesideChat::Tools(tools) => tools,
-            BesideChat::Pair(pair) => return self.choose_pair(schema, messages, pair, cache),
+            OtherChatColumns::Tools(tools) => tools,
+            OtherChatColumns::Pair(pair) => return self.choose_pair(schema, messages, pair, cache),
         };
         let (path, field) = found(schema, "column of forebay.text.Chat", messages)?;
         match item_of(field.data_type()) {

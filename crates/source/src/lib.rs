@@ -104,8 +104,8 @@ use forebay_engine::{contract, fields, order};
 
 pub use arrow::{ArrowReader, ArrowSource};
 pub use columns::{
-    BesideChat, ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, PairColumns,
-    PayloadColumn, SchemaColumn,
+    ChatColumns, ColumnChoice, ColumnType, ExtraColumn, IdFields, Item, Nesting, OtherChatColumns,
+    PairColumns, PayloadColumn, SchemaColumn,
 };
 pub use contents::{ClassNames, Contents};
 pub use documents::{ChatForm, DocumentForm, DocumentSource, DocumentSources, DocumentsReader, TextContent};

@@ -3,7 +3,9 @@
 
 use std::f64::consts::PI;
 
-use super::{Beside, Bounds, Clips, Draws, Loudness, add, loudness::loudness, ratio, relative, rms, scale};
+use super::{
+    Bounds, Clips, Draws, Loudness, References, add, loudness::loudness, ratio, relative, rms, scale,
+};
 use crate::Result;
 
 /// How the level or the weight of a partner is drawn.
@@ -122,14 +124,14 @@ impl Amount {
         clips: &mut Clips<'_>,
         level: f64,
         (number, partner): (usize, &[f32]),
-        beside: &mut Beside<'_>,
+        references: &mut References<'_>,
     ) -> Result<bool> {
         let factor = match self {
             Self::Snr(db) => relative(level, by.of_partner(partner, clips)?, db),
             Self::Weight(weight) => {
                 let rest = (1.0 - weight) as f32;
                 scale(clips.samples, rest);
-                beside.scale(rest);
+                references.scale(rest);
                 weight
             }
         };
@@ -137,7 +139,7 @@ impl Amount {
             return Ok(false);
         }
         add(clips.samples, partner, factor);
-        beside.put(number, partner, factor);
+        references.put(number, partner, factor);
         clips.valid = 0..clips.n;
         Ok(true)
     }

@@ -13,7 +13,7 @@
 //! | `step` | what is done to a clip, how often, and to which of its waveforms |
 //! | `draws` | the numbers that a step draws |
 //! | `outcome` | what users may be told of a clip |
-//! | `beside`, `parts` | waveforms beside the mixture, and what steps do to them |
+//! | `references`, `parts` | the target and the parts beside a mixture, and what steps do to them |
 //! | `filter`, `noise`, `mix`, `reverb` | steps on waveforms |
 //! | `loudness` | levels in LUFS |
 //! | `bands` | steps on features |
@@ -22,7 +22,7 @@
 //! | `device` | the same numbers, for steps on a device |
 
 mod bands;
-mod beside;
+mod references;
 mod custom;
 mod device;
 mod draws;
@@ -42,7 +42,6 @@ use super::sums::{reduce, rms, squares};
 use crate::{Result, dtype::ValuesMut};
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
-pub use beside::{Beside, CleanTarget, EARLY_SECONDS};
 pub use custom::{Calling, Custom};
 pub use device::Drawing;
 pub use draws::{Bounds, Counts, Draws};
@@ -50,6 +49,7 @@ pub use filter::FilterShape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
 pub use outcome::Outcome;
 pub use pairs::{Exchange, Pairing, Taken, exchange, shares_after};
+pub use references::{CleanTarget, EARLY_SECONDS, References};
 pub use reverb::Convolver;
 pub use step::{Choice, Only, OtherSteps, PartnerReading, Step, StepKind};
 
@@ -283,9 +283,9 @@ impl Augment {
         factors.product()
     }
 
-    /// Changes the waveforms of an example with these random bits: its clip, and those
-    /// [beside](Self::n_beside) it, as [`Self::unchanged`] makes them. `other` does a step that reads other
-    /// recordings, and is told of a `Roll` that was done, with its draws.
+    /// Changes the waveforms of an example with these random bits: its clip, and the
+    /// [references](Self::n_references) beside it, as [`Self::unchanged`] makes them. `other` does a step
+    /// that reads other recordings, and is told of a `Roll` that was done, with its draws.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `other`.
@@ -296,8 +296,8 @@ impl Augment {
         scratch: &mut AugmentScratch,
         other: &mut OtherSteps<'_>,
     ) -> Result<()> {
-        if self.n_beside() > 0 {
-            return self.waveforms_beside(seed, clips, scratch, other);
+        if self.n_references() > 0 {
+            return self.waveforms_with_references(seed, clips, scratch, other);
         }
         for (step, draws) in self.applied_steps(seed) {
             let Some(only) = &step.only else {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Augment, AugmentScratch, Beside, CleanTarget, Clips, Draws, Mixing, Only, OtherSteps, Step, StepKind,
+    Augment, AugmentScratch, CleanTarget, Clips, Draws, Mixing, Only, OtherSteps, References, Step, StepKind,
 };
 use crate::Result;
 
@@ -54,7 +54,7 @@ impl Augment {
     }
 
     /// The waveforms beside the mixture: the target, then the parts.
-    pub fn n_beside(&self) -> usize {
+    pub fn n_references(&self) -> usize {
         usize::from(self.clean().is_some()) + self.n_parts()
     }
 
@@ -68,7 +68,7 @@ impl Augment {
     }
 
     /// As [`Augment::waveforms`], where waveforms beside the mixture follow it.
-    pub(super) fn waveforms_beside(
+    pub(super) fn waveforms_with_references(
         &self,
         seed: u64,
         clips: &mut Clips<'_>,
@@ -76,13 +76,13 @@ impl Augment {
         other: &mut OtherSteps<'_>,
     ) -> Result<()> {
         let n_clean = usize::from(self.clean().is_some());
-        let each = clips.samples.len() / (1 + self.n_beside());
+        let each = clips.samples.len() / (1 + self.n_references());
         // Until then the clip and its only part are the same.
         let first_mix = self.steps().position(|step| step.kind.places() > 0);
         let (mut place, mut is_sum) = (1, first_mix.is_some());
         for (number, (step, key, reading)) in self.steps.iter().enumerate() {
-            let (mixture, beside) = clips.samples.split_at_mut(each);
-            let (clean, parts) = beside.split_at_mut(each * n_clean);
+            let (mixture, references) = clips.samples.split_at_mut(each);
+            let (clean, parts) = references.split_at_mut(each * n_clean);
             let has_parts = first_mix.is_some_and(|first| first <= number);
             if first_mix == Some(number) {
                 parts[..each].copy_from_slice(mixture);
@@ -97,7 +97,7 @@ impl Augment {
             let n = 1 + n_clean + parts.len() / each.max(1);
             if step.kind.reading().is_some() {
                 let mut mixture = Clips { samples: mixture, valid: clips.valid.clone(), ..*clips };
-                other(&step.kind, &mut draws, &mut mixture, Beside { clean, parts, first })?;
+                other(&step.kind, &mut draws, &mut mixture, References { clean, parts, first })?;
                 clips.valid = mixture.valid;
             } else {
                 let n = if matches!(step.kind.reach(), Reach::All) { n } else { 1 };
@@ -127,8 +127,8 @@ impl Step {
 
 /// Makes the mixture, which comes first, of its parts, which come after the target.
 fn sum_of_parts(samples: &mut [f32], each: usize, n_clean: usize) {
-    let (mixture, beside) = samples.split_at_mut(each);
-    let mut parts = beside[each * n_clean..].chunks_exact(each.max(1));
+    let (mixture, references) = samples.split_at_mut(each);
+    let mut parts = references[each * n_clean..].chunks_exact(each.max(1));
     if let Some(clip) = parts.next() {
         mixture.copy_from_slice(clip);
     }

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex, num_complex::Complex32};
 
-use super::{Beside, CleanTarget, Clips, EARLY_SECONDS, Loudness, scale};
+use super::{CleanTarget, Clips, EARLY_SECONDS, Loudness, References, scale};
 use crate::{Result, fallible_alloc};
 
 /// Convolves clips of one length, for one thread.
@@ -45,7 +45,7 @@ impl Convolver {
     /// of largest absolute value over all channels. The clip has the level of before, as a root mean square
     /// over its valid samples. Silence stays as it is, and so does a clip with a silent response.
     ///
-    /// What is `beside` gets the same: the parts with all of the response, the target with as much of it as
+    /// The `references` get the same: the parts with all of the response, the target with as much of it as
     /// `clean` says, and both with the gain of the clip.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Convolver {
         clips: &mut Clips<'_>,
         response: &[f32],
         clean: Option<CleanTarget>,
-        beside: &mut Beside<'_>,
+        references: &mut References<'_>,
     ) -> Result<()> {
         let (n, first, sample_rate) = (clips.n, clips.valid.start, clips.sample_rate);
         let level = clips.level(Loudness::Rms)?;
@@ -85,8 +85,8 @@ impl Convolver {
             Some(CleanTarget::Early) => Some(early),
             Some(CleanTarget::Dry) => None,
         };
-        let clean = beside.clean.chunks_exact_mut(len).zip(of_clean);
-        let parts = beside.parts.chunks_exact_mut(len).map(|part| (part, all));
+        let clean = references.clean.chunks_exact_mut(len).zip(of_clean);
+        let parts = references.parts.chunks_exact_mut(len).map(|part| (part, all));
         for (waveform, response) in clean.chain(parts) {
             // A partner that was not mixed in.
             if waveform.iter().any(|&x| x != 0.0) && self.convolve(waveform, first, response) {
@@ -244,7 +244,7 @@ mod tests {
             for _ in 0..2 {
                 let mut found = samples.clone();
                 let mut clips = Clips { samples: &mut found, n, valid: valid.clone(), sample_rate: 8000 };
-                convolver.apply(&mut clips, &response, None, &mut Beside::default()).unwrap();
+                convolver.apply(&mut clips, &response, None, &mut References::default()).unwrap();
                 prop_assert_eq!(clips.valid, start..n);
                 for (x, y) in found.iter().zip(&expected) {
                     prop_assert!((f64::from(*x) - y).abs() < 1e-5 * peak, "{} {}", x, y);
@@ -260,14 +260,14 @@ mod tests {
         for n in [3, 1, 100, 0] {
             let (mut one, mut silent) = (vec![0.25; n], vec![0.0; n]);
             let mut clips = Clips { samples: &mut one, n, valid: 0..n / 2, sample_rate: 8000 };
-            convolver.apply(&mut clips, &silent, None, &mut Beside::default()).unwrap();
+            convolver.apply(&mut clips, &silent, None, &mut References::default()).unwrap();
             assert_eq!((clips.valid, &one), (0..n / 2, &vec![0.25; n]));
             let mut clips = Clips { samples: &mut silent, n, valid: 0..n / 2, sample_rate: 8000 };
-            convolver.apply(&mut clips, &one, None, &mut Beside::default()).unwrap();
+            convolver.apply(&mut clips, &one, None, &mut References::default()).unwrap();
             assert_eq!((clips.valid, &silent), (0..n / 2, &vec![0.0; n]));
             let mut loud = vec![1e30; n];
             let mut clips = Clips { samples: &mut loud, n, valid: 0..n, sample_rate: 8000 };
-            convolver.apply(&mut clips, &one, None, &mut Beside::default()).unwrap();
+            convolver.apply(&mut clips, &one, None, &mut References::default()).unwrap();
             assert!(loud.iter().all(|x| x.is_finite()));
         }
     }

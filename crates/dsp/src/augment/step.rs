@@ -5,8 +5,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{
-    AugmentScratch, BandMasks, Beside, Bounds, Calling, CleanTarget, Clips, Counts, Draws, Exchange,
-    FilterShape, Loudness, MOST_PARTS, Mixing, Pairing, add,
+    AugmentScratch, BandMasks, Bounds, Calling, CleanTarget, Clips, Counts, Draws, Exchange, FilterShape,
+    Loudness, MOST_PARTS, Mixing, Pairing, References, add,
     filter::{self, Biquad},
     loudness, noise, peak, ratio, relative, roll, rolled, scale,
 };
@@ -225,7 +225,7 @@ pub struct PartnerReading {
 }
 
 /// Does a step that reads other recordings, and is told of a `Roll` that was done.
-pub type OtherSteps<'a> = dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>, Beside<'_>) -> Result<()> + 'a;
+pub type OtherSteps<'a> = dyn FnMut(&StepKind, &mut Draws, &mut Clips<'_>, References<'_>) -> Result<()> + 'a;
 
 /// What is done, and how often.
 #[derive(Debug, Clone, PartialEq)]
@@ -332,7 +332,7 @@ impl Step {
                 }
                 // Frame targets follow a roll of the whole row alone.
                 if self.only.is_none() {
-                    other(kind, &mut again, clips, Beside::default())?;
+                    other(kind, &mut again, clips, References::default())?;
                 }
             }
             StepKind::Noise { snr_db, slope_db, loudness } => {
@@ -374,7 +374,9 @@ impl Step {
                 let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
                 clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
             }
-            StepKind::Mix(_) | StepKind::Reverb { .. } => other(kind, &mut draws, clips, Beside::default())?,
+            StepKind::Mix(_) | StepKind::Reverb { .. } => {
+                other(kind, &mut draws, clips, References::default())?
+            }
             StepKind::Call(Calling { function, on_features: false }) => {
                 let shape = [clips.samples.len() / clips.n.max(1), clips.n];
                 function.change(clips.samples, shape, draws.bits())?;

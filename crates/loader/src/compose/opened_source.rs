@@ -23,7 +23,7 @@ use crate::{
         SourceOptions,
     },
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
-    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns, beside},
+    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns, reference_fields},
     transform::augment::{MixTargets, StepKind},
 };
 
@@ -331,7 +331,7 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
         None => vec!["spectrogram", "waveform"],
     };
     if let AugmentObject::Steps { augment, .. } = &config.augment {
-        taken.extend(beside(augment).map(|(name, _)| name));
+        taken.extend(reference_fields(augment).map(|(name, _)| name));
     }
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);

@@ -154,7 +154,7 @@ impl LoaderConfig {
         if augment.steps().filter(|step| matches!(step.kind, StepKind::Remix { .. })).count() > 1 {
             problems.push("augment has Remix twice; give one, with a larger group".to_owned());
         }
-        self.beside_problems(augment, features, problems);
+        self.reference_problems(augment, features, problems);
         let audio = self.audio.as_ref();
         let n_waveforms = audio.map_or(1, Waveforms::n_waveforms);
         let augment = augment.clone().over(n_waveforms, |field| audio.and_then(|audio| audio.place(field)));
@@ -176,12 +176,12 @@ impl LoaderConfig {
     fn waveforms_problem(&self, augment: &Augment, step: &Step) -> Option<String> {
         let name = step.kind.name();
         match (&self.audio, &step.only, &step.kind) {
-            (None, Some(only), _) if augment.n_beside() > 0 => Some(format!(
+            (None, Some(only), _) if augment.n_references() > 0 => Some(format!(
                 "augment has Only({:?}, ...), whose names are those of audio=, and the waveforms beside a mixture change with it; \
                  put the steps into the list",
                 only.field
             )),
-            (None, _, StepKind::Level { of: Some(of), .. }) if augment.n_beside() > 0 => Some(format!(
+            (None, _, StepKind::Level { of: Some(of), .. }) if augment.n_references() > 0 => Some(format!(
                 "augment has Level(of={:?}), whose names are those of audio=; leave of out: the level is that of the mixture, \
                  and the waveforms beside it change alike",
                 of.field

@@ -7,7 +7,7 @@
 
 pub(crate) mod access;
 mod advice;
-mod beside;
+mod references;
 mod buckets;
 mod clip;
 mod conflicts;

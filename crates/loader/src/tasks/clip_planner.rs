@@ -146,7 +146,7 @@ impl AudioPlan {
     }
 
     pub fn n_waveforms(&self) -> usize {
-        self.waveforms.as_ref().map_or(1 + self.augment.n_beside(), WaveformPlan::n)
+        self.waveforms.as_ref().map_or(1 + self.augment.n_references(), WaveformPlan::n)
     }
 
     /// Bytes of an example's features, in their own buffers or in a batch.

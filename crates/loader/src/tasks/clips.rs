@@ -349,9 +349,9 @@ impl ClipMaker {
                 push_repeated(&mut self.mixer.pieces, piece, (crop.len, 0), rate)?;
             }
             let mut rolled = RolledFrames::default();
-            let n_beside = augment.n_beside();
-            if n_beside > 0 || bits.is_some() && augment.changes_waveforms() {
-                fallible_alloc::resize(&mut self.changed, clips.len() * (1 + n_beside), 0.0)?;
+            let n_references = augment.n_references();
+            if n_references > 0 || bits.is_some() && augment.changes_waveforms() {
+                fallible_alloc::resize(&mut self.changed, clips.len() * (1 + n_references), 0.0)?;
                 augment.unchanged(clips, &mut self.changed);
                 clips = &self.changed;
             }
@@ -363,7 +363,9 @@ impl ClipMaker {
                     bits,
                     &mut changed,
                     &mut self.augment,
-                    &mut |kind, draws, clips, beside| mixer.apply(kind, record.index, draws, clips, beside),
+                    &mut |kind, draws, clips, references| {
+                        mixer.apply(kind, record.index, draws, clips, references)
+                    },
                 )?;
                 valid = changed.valid;
                 clips = &self.changed;

@@ -22,8 +22,8 @@ use crate::{
     targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
     tasks::pool::ReadPartner,
     transform::augment::{
-        Amount, Beside, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
-        StepKind,
+        Amount, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
+        References, StepKind,
     },
 };
 
@@ -111,11 +111,11 @@ impl Mixer {
         own: u64,
         draws: &mut Draws,
         clips: &mut Clips<'_>,
-        mut beside: Beside<'_>,
+        mut references: References<'_>,
     ) -> Result<()> {
         match kind {
-            StepKind::Mix(mixing) => self.mix(mixing, own, draws, clips, &mut beside),
-            StepKind::Reverb { clean } => self.reverberate(*clean, own, draws, clips, &mut beside),
+            StepKind::Mix(mixing) => self.mix(mixing, own, draws, clips, &mut references),
+            StepKind::Reverb { clean } => self.reverberate(*clean, own, draws, clips, &mut references),
             StepKind::Roll { .. } if self.follows_time => {
                 let rolled = kind.rolled(draws, clips.valid.len()).unwrap_or_default();
                 roll_pieces(&mut self.pieces, &clips.valid, rolled, clips.sample_rate.into())
@@ -130,14 +130,14 @@ impl Mixer {
         own: u64,
         draws: &mut Draws,
         clips: &mut Clips<'_>,
-        beside: &mut Beside<'_>,
+        references: &mut References<'_>,
     ) -> Result<()> {
         let Some(maker) = self.makers.get_mut(draws.reading()) else { return Ok(()) };
         let Some((at, ..)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else { return Ok(()) };
         if draws.number() == 0 {
             self.response = Some(at);
         }
-        self.convolver.apply(clips, &maker.partner, clean, beside)
+        self.convolver.apply(clips, &maker.partner, clean, references)
     }
 
     fn mix(
@@ -146,7 +146,7 @@ impl Mixer {
         own: u64,
         draws: &mut Draws,
         clips: &mut Clips<'_>,
-        beside: &mut Beside<'_>,
+        references: &mut References<'_>,
     ) -> Result<()> {
         let (step, reading) = (draws.number(), draws.reading());
         let Some(maker) = self.makers.get_mut(reading) else { return Ok(()) };
@@ -157,7 +157,7 @@ impl Mixer {
             let Some((at, clip, mut values)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else {
                 continue;
             };
-            if !amount.mix(&mixing.level, clips, level, (number as usize, &maker.partner), beside)? {
+            if !amount.mix(&mixing.level, clips, level, (number as usize, &maker.partner), references)? {
                 continue;
             }
             let targets = mixing.targets;

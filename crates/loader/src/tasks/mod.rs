@@ -40,7 +40,7 @@ pub use documents::{
 };
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
-pub use outputs::{OutputInputs, Outputs, beside};
+pub use outputs::{OutputInputs, Outputs, reference_fields};
 pub use span_columns::{SpanColumns, SpanUnit};
 pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TokenMaker, TokenTask};
 pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

@@ -39,7 +39,7 @@ fn features_field(plan: &AudioPlan, name: &str, stacked: Option<usize>) -> Field
 }
 
 /// The fields of the waveforms that steps leave beside the mixture, each with the length of its axis.
-pub fn beside(augment: &Augment) -> impl Iterator<Item = (&'static str, Option<usize>)> + use<> {
+pub fn reference_fields(augment: &Augment) -> impl Iterator<Item = (&'static str, Option<usize>)> + use<> {
     let clean = augment.clean().map(|_| ("clean", None));
     let parts = Some(augment.n_parts()).filter(|&n| n > 0).map(|n| ("parts", Some(n)));
     clean.into_iter().chain(parts)
@@ -50,8 +50,9 @@ impl AudioPlan {
     pub fn feature_fields(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
         let one = self.waveforms.is_none().then(|| (self.features.name(), None));
         let several = self.waveforms.iter().flat_map(|waveforms| &waveforms.fields);
-        let beside = beside(&self.augment).map(|(name, stacked)| -> (&str, _) { (name, stacked) });
-        one.into_iter().chain(several.map(|field| (&*field.name, field.stacked))).chain(beside)
+        let references =
+            reference_fields(&self.augment).map(|(name, stacked)| -> (&str, _) { (name, stacked) });
+        one.into_iter().chain(several.map(|field| (&*field.name, field.stacked))).chain(references)
     }
 }
 

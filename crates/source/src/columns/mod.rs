@@ -69,12 +69,12 @@ impl PayloadColumn {
 pub struct ChatColumns {
     /// Lists of structs, or texts of JSON; of pairs, those that are chosen.
     pub messages: String,
-    pub beside: BesideChat,
+    pub beside: OtherChatColumns,
 }
 
 /// The columns beside conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BesideChat {
+pub enum OtherChatColumns {
     /// The tools of each conversation.
     Tools(Option<String>),
     /// The other conversations of pairs.
@@ -91,7 +91,7 @@ pub struct PairColumns {
 
 impl ChatColumns {
     /// The columns with these names.
-    pub(crate) fn new(messages: &str, beside: BesideChat) -> Self {
+    pub(crate) fn new(messages: &str, beside: OtherChatColumns) -> Self {
         Self { messages: messages.to_owned(), beside }
     }
 }

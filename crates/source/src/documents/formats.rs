@@ -9,7 +9,7 @@ use std::{
 
 use super::{DocumentForm, TextContent, columns, first_lines, id_files};
 use crate::{
-    BesideChat, ChatColumns, DiskCache, Error, ErrorKind, FileFormat, Result, SourceOptions, Storage,
+    ChatColumns, DiskCache, Error, ErrorKind, FileFormat, OtherChatColumns, Result, SourceOptions, Storage,
     row_files::DocumentFiles, urls,
 };
 
@@ -28,10 +28,10 @@ impl DocumentRequest<'_> {
         let options = match self.content {
             TextContent::Texts => SourceOptions::text(self.column),
             TextContent::Chat(tools) => {
-                SourceOptions::chat(ChatColumns::new(self.column, BesideChat::Tools(tools.clone())))
+                SourceOptions::chat(ChatColumns::new(self.column, OtherChatColumns::Tools(tools.clone())))
             }
             TextContent::Pairs(pair) => {
-                SourceOptions::chat(ChatColumns::new(self.column, BesideChat::Pair(pair.clone())))
+                SourceOptions::chat(ChatColumns::new(self.column, OtherChatColumns::Pair(pair.clone())))
             }
             TextContent::Ids(fields) => SourceOptions::ids(self.column, fields.clone()),
         };

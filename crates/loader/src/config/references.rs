@@ -12,14 +12,18 @@ use crate::transform::{
 
 impl LoaderConfig {
     /// The problems of the waveforms that steps leave beside the mixture, if they leave any.
-    pub(super) fn beside_problems(&self, augment: &Augment, features: &Features, problems: &mut Vec<String>) {
+    pub(super) fn reference_problems(
+        &self,
+        augment: &Augment,
+        features: &Features,
+        problems: &mut Vec<String>,
+    ) {
         let (n_parts, clean) = (augment.n_parts(), augment.clean());
-        let what = match (n_parts, clean) {
+        let (what, parameter) = match (n_parts, clean) {
             (0, None) => return,
-            (0, Some(_)) => "Reverb(clean=)",
-            (_, None) | (_, Some(_)) => "Mix(parts=True)",
+            (0, Some(_)) => ("Reverb(clean=)", "clean="),
+            _ => ("Mix(parts=True)", "parts=True"),
         };
-        let parameter = if n_parts > 0 { "parts=True" } else { "clean=" };
         if features.scales_each_waveform() {
             problems.push(format!(
                 "augment has {what}, and normalize_waveform of the features would scale each of its waveforms by its own peak or \
@@ -65,7 +69,7 @@ impl LoaderConfig {
 /// The problem with a step that comes before or after the first mix of parts.
 fn step_problem(step: &Step, has_parts: bool, has_clean: bool) -> Option<String> {
     let name = step.kind.name();
-    let beside = if has_parts { "Mix(parts=True)" } else { "Reverb(clean=)" };
+    let step_of = if has_parts { "Mix(parts=True)" } else { "Reverb(clean=)" };
     match &step.kind {
         StepKind::Noise { .. } | StepKind::Dither { .. } if has_parts => Some(format!(
             "augment has {name} after Mix(parts=True), which adds a sound that is none of the parts; put it before the Mix, \
@@ -73,18 +77,18 @@ fn step_problem(step: &Step, has_parts: bool, has_clean: bool) -> Option<String>
         )),
         StepKind::DropChunk { noise_factor, .. } if (has_parts || has_clean) && noise_factor.high > 0.0 => {
             Some(format!(
-                "augment has DropChunk with noise_factor, whose noise would be none of the waveforms of {beside}; leave \
+                "augment has DropChunk with noise_factor, whose noise would be none of the waveforms of {step_of}; leave \
                  noise_factor out{}",
                 if has_clean { "" } else { ", or put it before the Mix of parts" }
             ))
         }
         StepKind::Call(Calling { on_features: false, .. }) if has_parts || has_clean => Some(format!(
-            "augment has Python(on=\"waveform\"), of which nothing says what it would do to each waveform of {beside}; leave \
+            "augment has Python(on=\"waveform\"), of which nothing says what it would do to each waveform of {step_of}; leave \
              one of them out{}",
             if has_clean { "" } else { ", or put it before the Mix" }
         )),
         StepKind::Pair(_) if has_parts || has_clean => Some(format!(
-            "augment has {name}, which mixes rows of one waveform, and {beside} gives a row several; leave one of them out"
+            "augment has {name}, which mixes rows of one waveform, and {step_of} gives a row several; leave one of them out"
         )),
         _ => None,
     }

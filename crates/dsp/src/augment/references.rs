@@ -1,5 +1,5 @@
-//! [`Beside`]: the waveforms of an example beside its mixture: the parts of a `Mix`, and the target of a
-//! `Reverb`. Source: own.
+//! [`References`]: the waveforms of an example beside its mixture, for the loss: the parts of a `Mix`, and
+//! the target of a `Reverb`. Source: own.
 
 use super::scale;
 
@@ -18,7 +18,7 @@ pub const EARLY_SECONDS: f64 = 0.05;
 
 /// The waveforms of an example beside its mixture, each of the same shape.
 #[derive(Debug, Default)]
-pub struct Beside<'a> {
+pub struct References<'a> {
     /// The target of a `Reverb`; empty without one.
     pub clean: &'a mut [f32],
     /// The clip, then a place for each partner; empty without parts.
@@ -27,7 +27,7 @@ pub struct Beside<'a> {
     pub first: usize,
 }
 
-impl Beside<'_> {
+impl References<'_> {
     /// Scales all of them.
     pub(super) fn scale(&mut self, factor: f32) {
         scale(self.clean, factor);
