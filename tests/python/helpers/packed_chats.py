@@ -1,10 +1,15 @@
-"""Conversations through `TokenLoader`, as rows of ids and masks."""
+"""Conversations through `TokenLoader`: rows of ids and masks, resume, and ranks."""
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import forebay
+from digests import digest
 from forebay.text import Chat
 
 PARAMETERS: dict[str, Any] = {
@@ -53,3 +58,33 @@ def loaded(source: Chat, tokenizer: Any, **parameters: Any) -> dict[int, tuple[l
         made = rows_of(found)
         assert found.errors() == []
     return made
+
+
+def exact(
+    loader: Callable[..., forebay.TokenLoader], n: int, halves: int = 1
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The first n batches, of 4 rows for each of so many halves, and the states around them.
+
+    A loader resumed before any of them continues with the same bytes, by 1, 2, or 8 workers; those of two ranks are
+    parts of them.
+    """
+    made, states = [], []
+    with loader(n_workers=1) as whole:
+        states.append(whole.state_dict())
+        for batch in itertools.islice(whole, n):
+            made.append(batch)
+            states.append(json.loads(json.dumps(whole.state_dict())))
+    digests = [digest(batch) for batch in made]
+    for at in range(n):
+        with loader(n_workers=(1, 2, 8)[at % 3]) as resumed:
+            resumed.load_state_dict(states[at])
+            assert [digest(batch) for batch in itertools.islice(resumed, n - at)] == digests[at:]
+    ranks = []
+    for rank in range(2):
+        with loader(batch_size=2, rank=rank, world_size=2) as of_rank:
+            ranks.append(list(itertools.islice(of_rank, n)))
+    for batch, *parts in zip(made, *ranks, strict=True):
+        for name in ("inputs", "targets", "doc_ids"):
+            joined = np.concatenate([part[name].reshape(halves, 2, -1) for part in parts], axis=1)
+            np.testing.assert_array_equal(joined.reshape(4 * halves, -1), batch[name])
+    return made, states

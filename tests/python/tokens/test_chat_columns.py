@@ -1,6 +1,5 @@
 """`forebay.text.Chat` over columns of lists and structs: ids and masks are those of the same rows as JSON lines."""
 
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,8 @@ import pytest
 
 import chats
 import forebay
-from digests import digest
 from forebay.text import Chat
-from packed_chats import BOS, PARAMETERS, loaded, rows_of, write
+from packed_chats import BOS, PARAMETERS, exact, loaded, rows_of, write
 
 TEMPLATE = """
 {%- if tools %}{{- '<|im_start|>tools\\n' + (tools | tojson) + '<|im_end|>\\n' }}{%- endif %}
@@ -276,21 +274,7 @@ def test_resume_and_ranks(tmp_path: Path, tokenizer: Path, name: str) -> None:
     def loader(**parameters: Any) -> forebay.TokenLoader:
         return forebay.TokenLoader(Chat(path, template="gemma"), tokenizer, **common | parameters)
 
-    with loader(n_workers=1) as whole:
-        made, states = [], [whole.state_dict()]
-        for batch in itertools.islice(whole, 8):
-            made.append(batch)
-            states.append(json.loads(json.dumps(whole.state_dict())))
-    digests = [digest(batch) for batch in made]
-    for at in range(len(made)):
-        with loader(n_workers=(1, 2, 8)[at % 3]) as resumed:
-            resumed.load_state_dict(states[at])
-            assert [digest(batch) for batch in itertools.islice(resumed, len(made) - at)] == digests[at:]
-    parts = []
-    for rank in range(2):
-        with loader(batch_size=2, rank=rank, world_size=2) as part:
-            parts.append([batch["targets"].tolist() for batch in itertools.islice(part, len(made))])
-    assert [a + b for a, b in zip(*parts, strict=True)] == [batch["targets"].tolist() for batch in made]
+    exact(loader, 8)
 
 
 def test_other_types_are_left_out(tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ import chats
 import forebay
 from digests import digest
 from forebay.text import Chat, Pairs
-from packed_chats import BOS, loaded, rows_of, write
+from packed_chats import BOS, exact, loaded, rows_of, write
 from packed_chats import PARAMETERS as WHOLE
 from paths import DATA
 
@@ -275,26 +275,10 @@ def test_resume_and_ranks(tmp_path: Path, tokenizer: Path, form: str, seed: int 
     def loader(**parameters: Any) -> forebay.TokenLoader:
         return forebay.TokenLoader(Pairs(path, prompt="prompt", template="gemma"), tokenizer, **common | parameters)
 
-    with loader(n_workers=1) as whole:
-        made, states = [], [whole.state_dict()]
-        for batch in itertools.islice(whole, 10):
-            made.append(batch)
-            states.append(json.loads(json.dumps(whole.state_dict())))
-        copy = pickle.loads(pickle.dumps(whole))
-        assert digest(next(copy)) == digest(next(whole))
-    digests = [digest(batch) for batch in made]
-    for at in range(len(made)):
-        with loader(n_workers=(1, 2, 8)[at % 3]) as resumed:
-            resumed.load_state_dict(states[at])
-            assert [digest(batch) for batch in itertools.islice(resumed, len(made) - at)] == digests[at:]
-    parts = []
-    for rank in range(2):
-        with loader(batch_size=2, rank=rank, world_size=2) as part:
-            parts.append(list(itertools.islice(part, len(made))))
-    for batch, *of_ranks in zip(made, *parts, strict=True):
-        for name in ("inputs", "targets", "doc_ids"):
-            joined = np.concatenate([part[name].reshape(2, 2, -1) for part in of_ranks], axis=1)
-            assert joined.reshape(8, -1).tolist() == batch[name].tolist()
+    made, states = exact(loader, 10, halves=2)
+    with loader() as found:
+        copy = pickle.loads(pickle.dumps(found))
+        assert digest(next(copy)) == digest(next(found)) == digest(made[0])
     other = Pairs(path, "rejected", "chosen", "prompt", template="gemma")
     with (
         forebay.TokenLoader(other, tokenizer, **common) as swapped,
