@@ -1,5 +1,6 @@
 """`Mix(parts=True)` and `Reverb(clean=)`: waveforms beside the mixture."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -124,6 +125,23 @@ def test_several_steps_have_places_of_their_own(speech: Path, noise: Path) -> No
         assert (heard[:, 3] >= heard[:, 4]).all()
         counts |= set(heard[:, 1:].sum(1).tolist())
     assert len(counts) > 2
+
+
+def test_a_silent_partner_leaves_no_gap(speech: Path, tmp_path: Path) -> None:
+    source = table(tmp_path / "some", [2000] * 6, 4)
+    for row in range(3):
+        (tmp_path / "some" / f"{row}.wav").write_bytes(wav(np.zeros(2000, int), RATE))
+    steps = [Mix(source, snr_db=(0, 9), most=3, parts=True)]
+    counts = set()
+    with forebay.Loader(speech, augment=steps, outputs=["mix_index"], **GIVEN | {"infinite": True}) as loader:
+        for batch in itertools.islice(loader, 30):
+            heard = batch["parts"].any(-1)
+            counts |= set(heard[:, 1:].sum(1).tolist())
+            assert (heard[:, 1] >= heard[:, 2]).all()
+            assert (heard[:, 2] >= heard[:, 3]).all()
+            # The outputs tell of the first one that was added.
+            np.testing.assert_array_equal(heard[:, 1], batch["mix_index"] >= 3)
+    assert counts == {0, 1, 2, 3}
 
 
 LINEAR: dict[str, Any] = {

@@ -113,8 +113,8 @@ impl MixLevel {
 }
 
 impl Amount {
-    /// Mixes partner number `number` of a step, of the same shape, into clips whose level was `level`, as
-    /// `by` measures it; false if nothing is added, since one of them is silent.
+    /// Mixes a partner of the same shape, for this place among the step's parts, into clips whose level was
+    /// `level`, as `by` measures it; false if nothing is added, since one of them is silent.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
@@ -123,7 +123,7 @@ impl Amount {
         by: &MixLevel,
         clips: &mut Clips<'_>,
         level: f64,
-        (number, partner): (usize, &[f32]),
+        (place, partner): (usize, &[f32]),
         references: &mut References<'_>,
     ) -> Result<bool> {
         let factor = match self {
@@ -139,7 +139,7 @@ impl Amount {
             return Ok(false);
         }
         add(clips.samples, partner, factor);
-        references.put(number, partner, factor);
+        references.put(place, partner, factor);
         clips.valid = 0..clips.n;
         Ok(true)
     }

@@ -34,11 +34,11 @@ impl References<'_> {
         scale(self.parts, factor);
     }
 
-    /// Writes the step's partner of this number, as it was added.
-    pub(super) fn put(&mut self, number: usize, partner: &[f32], factor: f64) {
+    /// Writes a partner, as it was added, to this place of the step.
+    pub(super) fn put(&mut self, place: usize, partner: &[f32], factor: f64) {
         let mut places = self.parts.chunks_exact_mut(partner.len().max(1));
-        if let Some(place) = places.nth(self.first + number) {
-            place.iter_mut().zip(partner).for_each(|(to, x)| *to = factor as f32 * x);
+        if let Some(part) = places.nth(self.first + place) {
+            part.iter_mut().zip(partner).for_each(|(to, x)| *to = factor as f32 * x);
         }
     }
 }

@@ -152,14 +152,17 @@ impl Mixer {
         let Some(maker) = self.makers.get_mut(reading) else { return Ok(()) };
         let level = mixing.level.of_clip(clips)?;
         let n = 1 + below(draws.bits(), mixing.most as u64);
-        for number in 0..n {
+        // A partner that is bad or silent leaves no gap in the parts.
+        let mut place = 0;
+        for _ in 0..n {
             let amount = mixing.level.draw(draws);
             let Some((at, clip, mut values)) = maker.next(own, draws, (clips.n, clips.samples.len()))? else {
                 continue;
             };
-            if !amount.mix(&mixing.level, clips, level, (number as usize, &maker.partner), references)? {
+            if !amount.mix(&mixing.level, clips, level, (place, &maker.partner), references)? {
                 continue;
             }
+            place += 1;
             let targets = mixing.targets;
             if targets == MixTargets::Keep {
                 values.clear();
