@@ -271,3 +271,13 @@ def test_a_pass_without_a_batch_is_told(tmp_path: Path, drop_last: bool, caplog:
         assert "drop_last leaves no batch: the pass has 20 documents of rank 1" in caplog.text
         with loader(tmp_path / "a.parquet", **{**make, "batch_size": 4}) as enough:
             assert len(list(enough)) > 2
+
+
+def test_a_pass_of_documents_that_are_all_too_long_is_told(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["abcdefgh" * 30] * 4}), tmp_path / "a.parquet")
+    make: dict[str, Any] = {"infinite": False, "val": [], "batch_size": 2, "seq_len": 7, "fit": "pad"}
+    told = "its 4 documents fill no row; .* raise seq_len, or set on_long"
+    with loader(tmp_path / "a.parquet", **make) as alone, pytest.raises(forebay.ConfigError, match=told):
+        next(alone)
+    with loader(tmp_path / "a.parquet", **make, on_long="cut") as cut:
+        assert len(list(cut)) == 2

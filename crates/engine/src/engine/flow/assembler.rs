@@ -268,7 +268,8 @@ impl<C: Collate> Assembler<C> {
             (good, if layout.world_size > 1 { format!(" of rank {}", layout.rank) } else { String::new() });
         let message = match rows {
             0 => format!(
-                "the pass has no batch: its {documents} documents{of_rank} fill no row; lower seq_len, or give more documents"
+                "the pass has no batch: its {documents} documents{of_rank} fill no row; lower seq_len, or give more documents \
+                 (if fit=\"pad\" skips them, since they are longer than a row: raise seq_len, or set on_long to \"cut\" or \"split\")"
             ),
             rows => format!(
                 "drop_last leaves no batch: the pass has {documents} documents{of_rank}, which fill {rows} rows, and batch_size is {}; \
