@@ -1,21 +1,25 @@
 """Batches by duration beside Lhotse's: hours of audio per second, padding, time to the first batch.
 
     python benches/speech.py [--files 4000] [--workers 2] [--seconds 20] [--peers forebay lhotse grouped]
+    python benches/speech.py --resume 10000 1000000     # by number of rows: opening, a seek, a state
 
 Utterances of 1 to 20 s in FLAC at 16 kHz, each a file of its own; Kaldi's Fbank of 80 bands; batches of at most 400
 s in 30 buckets. `lhotse` is `DynamicBucketingSampler` with `K2SpeechRecognitionDataset` and
 `OnTheFlyFeatures(Fbank())` in a DataLoader, `grouped` a DataLoader over batches of neighbours in length, with
-soundfile and torchaudio's fbank. Needs numpy and soundfile; for the peers torch, torchaudio and lhotse. All read
-the same files, warm, and the rates are of one run after another.
+soundfile and torchaudio's fbank. `--resume` measures forebay alone, on tables in which the same files come again and
+again. Needs numpy and soundfile; for the peers torch, torchaudio and lhotse. All read the same files, warm, and the
+rates are of one run after another.
 """
 
 import argparse
 import itertools
 import json
+import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +63,18 @@ def corpus(n_files: int) -> Path:
     return table
 
 
+def repeated(table: Path, n_rows: int) -> Path:
+    """A table of so many rows of the same files, made again each time: it may have gigabytes."""
+    some = [f"{row['path']},{row['duration']}\n" for row in rows_of(table)]
+    path = ROOT / "repeated.csv"
+    with path.open("w") as lines:
+        lines.write("path,duration\n")
+        for _ in range(n_rows // len(some)):
+            lines.writelines(some)
+        lines.writelines(some[: n_rows % len(some)])
+    return path
+
+
 def rows_of(table: Path) -> list[dict]:
     return [json.loads(line) for line in table.read_text().splitlines()]
 
@@ -67,18 +83,21 @@ Lengths = Iterator[tuple[list[float], float]]
 """Of each batch, the seconds of its rows, and those of its array."""
 
 
-def forebay_batches(table: Path, workers: int) -> Lengths:
+def forebay_loader(table: Path, workers: int, **parameters: Any) -> Any:
     import forebay
 
-    loader = forebay.Loader.train(
+    return forebay.Loader.train(
         table,
         crop=forebay.crops.Whole(min_seconds=0.5, max_seconds=20.0, duration="duration"),
         batching=forebay.batching.Buckets(max_duration=MAX_DURATION, num_buckets=30),
         features="icefall",
-        columns=["text"],
         n_workers=workers,
+        **parameters,
     )
-    for batch in loader:
+
+
+def forebay_batches(table: Path, workers: int) -> Lengths:
+    for batch in forebay_loader(table, workers, columns=["text"]):
         rows, longest, _ = batch["spectrogram"].shape
         yield (batch["valid_frames"] / 100).tolist(), rows * longest / 100
 
@@ -148,14 +167,54 @@ def grouped_batches(table: Path, workers: int) -> Lengths:
 PEERS = {"forebay": forebay_batches, "lhotse": lhotse_batches, "grouped": grouped_batches}
 
 
+def resident() -> float:
+    """The most memory that this process ever had, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def resume(table: Path, n_rows: int, workers: int) -> str:
+    """Seconds until the table is open, and of first batches: of a fresh loader, after a seek, after a state."""
+    path, before = repeated(table, n_rows), resident()
+    begin = time.perf_counter()
+    loader = forebay_loader(path, workers, infinite=False)
+    opened = time.perf_counter() - begin
+    begin = time.perf_counter()
+    next(loader)
+    first = time.perf_counter() - begin
+    # The table has a batch for about every 400 s, of rows of 12 s.
+    middle, times = n_rows * 12 // 400 // 2, []
+    for at in (middle, middle // 3, middle * 4 // 3):
+        loader.seek(at)
+        begin = time.perf_counter()
+        next(loader)
+        times.append(time.perf_counter() - begin)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = next(loader)["index"].tolist()
+    resumed = forebay_loader(path, workers, infinite=False)
+    resumed.load_state_dict(state)
+    begin = time.perf_counter()
+    assert next(resumed)["index"].tolist() == expected
+    loaded = time.perf_counter() - begin
+    seeks, n_bytes = ", ".join(f"{each:.2f}" for each in times), len(json.dumps(state))
+    return (
+        f"{n_rows:10} rows  opened in {opened:6.2f} s; first batch {first:.2f} s, after seeks {seeks} s, "
+        f"after a state of {n_bytes} bytes {loaded:.2f} s; memory {before:.2f} to {resident():.2f} GB"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=4000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the first ten batches")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
+    parser.add_argument("--resume", nargs="+", type=int, metavar="ROWS", help="numbers of rows; no peers then")
     given = parser.parse_args()
     table = corpus(given.files)
+    for n_rows in given.resume or []:
+        print(resume(table, n_rows, given.workers), flush=True)
+    if given.resume:
+        return
     total = sum(row["duration"] for row in rows_of(table))
     print(f"{given.files} utterances, {total / 3600:.2f} h, {given.workers} workers")
     for name in given.peers:
