@@ -18,10 +18,11 @@ use std::{
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use forebay::contract::ReadRecords;
 use forebay::source::{
-    LocalFiles, OpenFiles, SourceOptions, Storage, WholeRecord,
+    OpenFiles, SourceOptions, WholeRecord,
     parquet::ParquetSource,
     paths::{self, Reads},
 };
+use forebay::storage::{LocalFiles, Storage};
 use parquet::{
     arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
     basic::{Compression, ZstdLevel},

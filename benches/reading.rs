@@ -28,10 +28,8 @@ use forebay::{
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     engine::{Engine, Plan, Step},
     order::{Assignment, Batching, Order},
-    source::{
-        ArrowSource, LocalFiles, MappedFiles, OpenFiles, ReadAt, ReadRequest, Record, SourceOptions, Storage,
-        StoredRecording, Version, WholeRecord,
-    },
+    source::{ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredRecording, WholeRecord},
+    storage::{LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 
 /// Bytes of a record: half a minute of OGG Vorbis.

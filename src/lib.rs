@@ -33,4 +33,5 @@ pub use forebay_loader::{
     LoaderConfig, access, batch, compose, config, decode, memory, report, sampling, state, targets, tasks,
 };
 pub use forebay_source as source;
+pub use forebay_storage as storage;
 pub use forebay_text::{chat, pack};

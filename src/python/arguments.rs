@@ -21,7 +21,7 @@ use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{AccessConfig, Parameter, ParameterTable, RowConfig, TokenConfig, nearest},
     error::shown,
-    source::StoreOptions,
+    storage::StoreOptions,
 };
 
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.

@@ -31,7 +31,8 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     contract::{Source, TaskFor},
     engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, QueueSizes, Step},
-    source::{Shard, Traffic},
+    source::Shard,
+    storage::Traffic,
 };
 
 /// The second warning of a stall is logged after this multiple of the first one's time.

@@ -11,7 +11,7 @@ use pyo3::{
     types::{PyDict, PyTuple, PyType},
 };
 
-use crate::{Error, ErrorKind, source::urls};
+use crate::{Error, ErrorKind, storage::urls};
 
 pyo3::create_exception!(
     forebay,

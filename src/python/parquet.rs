@@ -13,10 +13,11 @@ use crate::{
     contract::ReadRecords,
     fork_lock,
     source::{
-        self, OpenFiles, PathOrUrl, SourceOptions, StoreOptions, WholeRecord,
+        self, OpenFiles, SourceOptions, WholeRecord,
         parquet::{ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },
+    storage::{PathOrUrl, StoreOptions},
 };
 
 /// The files of one split among `paths`: "train" or "val"; `val` names the files for validation.

@@ -38,7 +38,7 @@ impl Argument for Vec<PathBuf> {
 
 /// The path as an argument: a URL as text, since pathlib makes one slash of two.
 pub fn path_to_python<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
-    match crate::source::urls::is_url(path) {
+    match crate::storage::urls::is_url(path) {
         true => path.as_os_str().into_bound_py_any(py),
         false => path.into_bound_py_any(py),
     }
@@ -131,7 +131,7 @@ const LONGEST_NAME: usize = 255;
 fn refuse_text(name: &str, given: &Bound<'_, PyAny>, path: &Path) -> PyResult<()> {
     // A path object is no text.
     let is_text = given.is_instance_of::<PyString>() && path.as_os_str().as_encoded_bytes().contains(&b'\n')
-        || !crate::source::urls::is_url(path) && path.iter().any(|part| part.len() > LONGEST_NAME);
+        || !crate::storage::urls::is_url(path) && path.iter().any(|part| part.len() > LONGEST_NAME);
     if !is_text {
         return Ok(());
     }

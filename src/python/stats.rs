@@ -8,7 +8,7 @@ use pyo3::{
 };
 
 use crate::engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times};
-use crate::source::Traffic;
+use crate::storage::Traffic;
 
 /// The dict that `stats()` returns.
 pub fn dict<'py>(

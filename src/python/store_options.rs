@@ -7,7 +7,7 @@ use pyo3::{
 };
 
 use super::arguments::{Argument, ArgumentError, ends_program, mapping_items};
-use crate::source::{GivenOption, StoreOptions};
+use crate::storage::{GivenOption, StoreOptions};
 
 impl Argument for StoreOptions {
     const EXPECTED: &'static str = "a dict of str and str";

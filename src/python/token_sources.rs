@@ -16,10 +16,11 @@ use crate::{
     config::{TextRows, TokenConfig},
     decode::tokenizer::TokenizerOptions,
     source::{
-        DocumentSource, DocumentSources, PathOrUrl, Storage, TextContent, disk_cache,
+        DocumentSource, DocumentSources, TextContent,
         parquet::{Split, split_documents},
         paths::{self, Reads},
     },
+    storage::{PathOrUrl, Storage, disk_cache},
 };
 
 /// Takes the column that an object of `forebay.text` names as `text_column`.

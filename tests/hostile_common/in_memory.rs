@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use forebay_source::{ReadAt, Storage, Version};
+use forebay_storage::{ReadAt, Storage, Version};
 
 /// A file in memory.
 #[derive(Debug, Clone)]

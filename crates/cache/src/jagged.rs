@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
     fork_lock, parallel,
-    source::{Storage, urls},
+    storage::{Storage, urls},
 };
 
 /// Bytes of decoded ends cached for each field.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     Result as Read, fallible_alloc,
-    source::{Storage, StoredFile},
+    storage::{Storage, StoredFile},
 };
 
 /// The bytes of an object: a node of the map, regardless of its content.

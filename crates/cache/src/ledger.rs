@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::LISTED,
     fields::{DataType, Field},
-    source::{LocalFiles, Storage},
+    storage::{LocalFiles, Storage},
 };
 
 /// The ledger's name, within the folder of a split.

@@ -55,6 +55,7 @@ pub mod dataset;
 use forebay_base::{Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, parallel, seed, sync};
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
+use forebay_storage as storage;
 
 pub use self::{
     batch::{BatchColumn, Processed},

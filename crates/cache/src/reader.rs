@@ -24,7 +24,7 @@ use crate::{
     Error, ErrorKind, Result,
     fields::Field,
     fork_lock,
-    source::{PathOrUrl, Storage, StoreOptions, urls},
+    storage::{PathOrUrl, Storage, StoreOptions, urls},
 };
 
 /// The pauses between checks of a cache that grows: the first, and the longest.

@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
     fork_lock,
-    source::{Storage, StoredFile, urls},
+    storage::{Storage, StoredFile, urls},
 };
 
 /// The most files of an array that stay open.

@@ -14,8 +14,9 @@ use crate::{
     contract::TaskFor,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
-    source::{Recordings, SourceOptions, Storage},
+    source::{Recordings, SourceOptions},
     state::{Identity, Share},
+    storage::Storage,
     tasks::{AudioTask, CheckTask},
 };
 

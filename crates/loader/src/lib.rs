@@ -43,4 +43,5 @@ use forebay_cache::{self as cache, dataset};
 use forebay_dsp as transform;
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
+use forebay_storage as storage;
 use forebay_text::{chat, pack};

@@ -13,7 +13,7 @@ mod machine;
 use crate::{
     Error, ErrorKind, Result,
     engine::{AUTO_PREFETCH, Plan, credit_ahead},
-    source::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
+    storage::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.

@@ -5,10 +5,7 @@
 //! reader turns a row number into a [`RawRecord`]. Rows are numbered from zero over the
 //! files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
 //!
-//! Files are read through [`Storage`], so that tests can count bytes and inject faults, and other storage
-//! than local paths can be added. Memory maps ([`MappedFiles`]) are for local disks and off by default: on a
-//! parallel file system each page fault costs a round trip for 4 KiB, while a large `pread` streams. A file
-//! that shrinks under a map may kill the process.
+//! Files are opened and read by `forebay-storage`.
 //!
 //! | file | what |
 //! |---|---|
@@ -20,7 +17,6 @@
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
 //! | `options` | which columns are read, and how files are opened |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
-//! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
 //! | `chat_columns`, `nested` | conversations as lists of structs, and how these become JSON |
 //! | `lists` | recordings as lists of bytes or of samples |
@@ -33,25 +29,18 @@
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
-//! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
+//! | `paths`, `splits` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
 //! | `path_policy` | recordings that a row gives as a path |
-//! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
-//! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
-//! | `remote`, `store_options` | object stores and web servers, and what a user passes of them |
-//! | `traffic` | what reads cost, and how much is read ahead |
-//! | `block`, `memory_permits` | memory that records are read into; permits for large reads |
 
 #[cfg(any(test, fuzzing))]
 extern crate self as forebay_source;
 
 pub mod arrow;
-mod block;
 mod cells;
 mod chat_columns;
 pub mod columns;
-pub mod compression;
 mod contents;
 mod documents;
 mod entries;
@@ -62,31 +51,21 @@ mod layouts;
 mod lists;
 mod open_recording;
 mod options;
-mod mapped;
-mod memory_permits;
 mod nested;
 mod open_files;
 mod order_of_rows;
 pub mod parquet;
-mod path_or_url;
 mod path_policy;
 pub mod paths;
-pub mod pattern;
 mod progress_log;
 mod recordings;
-mod remote;
 mod request;
 mod row_files;
 mod row_groups;
 mod selection;
 mod shard;
 mod splits;
-mod storage;
-mod store_options;
 mod stored_recording;
-mod traffic;
-mod tree;
-pub mod urls;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]
@@ -97,10 +76,13 @@ mod fuzzed;
 mod in_memory;
 
 use forebay_base::{
-    Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, fork_lock, parallel, seed,
-    signatures,
+    Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, parallel, seed, signatures,
 };
 use forebay_engine::{contract, fields, order};
+use forebay_storage::{
+    self as storage, BLOCKS_AHEAD, DiskCache, MappedFiles, PathOrUrl, Storage, StoreOptions, Traffic, block,
+    compression, memory_permits, pattern, scattered_readers, tree, urls,
+};
 
 pub use arrow::{ArrowReader, ArrowSource};
 pub use columns::{
@@ -111,21 +93,15 @@ pub use contents::{ClassNames, Contents};
 pub use documents::{ChatForm, DocumentForm, DocumentSource, DocumentSources, DocumentsReader, TextContent};
 pub use entries::Entry;
 pub use file_format::FileFormat;
-pub use mapped::MappedFiles;
 pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
 pub use options::SourceOptions;
-pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
-pub use remote::{DiskCache, disk_cache};
 pub use request::{HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
 pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
-pub use storage::{LocalFiles, ReadAt, Storage, StoredFile, Version, open_regular};
-pub use store_options::{GivenOption, StoreOptions};
 pub use stored_recording::{
     FileRecording, RawRecord, ReadRecordings, Record, RecordingSource, Segment, StoredRecording, WindowRun,
 };
-pub use traffic::{BLOCKS_AHEAD, MOST_REQUESTED, Traffic, scattered_readers};

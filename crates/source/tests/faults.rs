@@ -30,9 +30,9 @@ use forebay_engine::{
     order::{Assignment, Batching, Order},
 };
 use forebay_source::{
-    ArrowSource, LocalFiles, OpenFiles, ReadAt, ReadRequest, Record, SourceOptions, Storage, StoredRecording,
-    Version, WholeRecord,
+    ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredRecording, WholeRecord,
 };
+use forebay_storage::{LocalFiles, ReadAt, Storage, Version};
 use patience::{undisturbed, until};
 use source_common::*;
 

@@ -28,9 +28,10 @@ use forebay_engine::{
     order::{Assignment, Batching, Order, WeightedRows},
 };
 use forebay_source::{
-    ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, ReadRequest, Record, RecordingSource, Selection,
-    SourceOptions, Storage, StoredRecording, Version, WholeRecord,
+    ArrowSource, Positions, ReadRequest, Record, RecordingSource, Selection, SourceOptions, StoredRecording,
+    WholeRecord,
 };
+use forebay_storage::{LocalFiles, MappedFiles, ReadAt, Storage, Version};
 use patience::{undisturbed, until};
 use source_common::*;
 

@@ -17,9 +17,10 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
 use forebay_source::{
-    LocalFiles, OpenFiles, RawRecord, ReadAt, SourceOptions, Storage, Version,
+    OpenFiles, RawRecord, SourceOptions,
     parquet::{ParquetSource, RowGroup},
 };
+use forebay_storage::{LocalFiles, ReadAt, Storage, Version};
 use largest_allocation::largest_allocation;
 use parquet::{
     basic::{Compression, Encoding},

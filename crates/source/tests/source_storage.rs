@@ -21,7 +21,8 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use arrow_schema::Schema;
 use forebay_base::{ErrorKind, Result, cancel};
-use forebay_source::{ArrowSource, LocalFiles, OpenFiles, ReadAt, SourceOptions, Storage, Version};
+use forebay_source::{ArrowSource, OpenFiles, SourceOptions};
+use forebay_storage::{LocalFiles, ReadAt, Storage, Version};
 use patience::undisturbed;
 use source_common::*;
 

@@ -10,7 +10,7 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{Ledger, array_metadata, field_names},
     python::{ending::detach, errors::to_python},
-    source::{LocalFiles, Storage},
+    storage::{LocalFiles, Storage},
 };
 
 /// The number of documents; whether it is final; the parameters that made the cache, as JSON; name, type and

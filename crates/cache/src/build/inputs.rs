@@ -25,9 +25,10 @@ use crate::{
     contract::MAX_RECORD_BYTES,
     seed::mix,
     source::{
-        self, AllowPaths, ArrowSource, Entry, FileFormat, LocalFiles, OpenFiles, PayloadColumn, RawRecord,
-        SourceOptions, Storage, parquet::ParquetSource,
+        self, AllowPaths, ArrowSource, Entry, FileFormat, OpenFiles, PayloadColumn, RawRecord, SourceOptions,
+        parquet::ParquetSource,
     },
+    storage::{LocalFiles, Storage},
 };
 
 #[cfg(any(test, fuzzing))]
@@ -297,7 +298,7 @@ fn format_of(path: &Path) -> Result<FileFormat> {
 }
 
 fn open(path: &Path) -> Result<fs::File> {
-    crate::source::open_regular(path).map_err(|error| Error::io(path, "open", error))
+    crate::storage::open_regular(path).map_err(|error| Error::io(path, "open", error))
 }
 
 fn fingerprint(path: &Path) -> Result<String> {

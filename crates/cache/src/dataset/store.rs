@@ -7,7 +7,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::{Leaf, LeafLength, LeafSelection};
-use crate::{Result, fallible_alloc, fields::Field, parallel, source::urls};
+use crate::{Result, fallible_alloc, fields::Field, parallel, storage::urls};
 
 /// Documents as one array for each field: their concatenated values.
 pub trait Store: fmt::Debug + Send + Sync {

@@ -177,8 +177,8 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a folder that cannot be made or written to.
-    pub fn disk_cache(&self) -> Result<Option<std::sync::Arc<crate::source::DiskCache>>> {
-        crate::source::disk_cache(self.cache_dir.as_deref(), self.cache_bytes as u64)
+    pub fn disk_cache(&self) -> Result<Option<std::sync::Arc<crate::storage::DiskCache>>> {
+        crate::storage::disk_cache(self.cache_dir.as_deref(), self.cache_bytes as u64)
     }
 
     /// The rows that are read, if not all.

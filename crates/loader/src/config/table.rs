@@ -53,7 +53,7 @@ pub mod kind {
     pub type Exclude = crate::config::Exclude;
     pub type Folders = crate::source::AllowPaths;
     pub type TextSources = crate::config::TextSources;
-    pub type StoreOptions = crate::source::StoreOptions;
+    pub type StoreOptions = crate::storage::StoreOptions;
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
     pub type Waveforms = Option<crate::config::Waveforms>;

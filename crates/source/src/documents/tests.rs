@@ -13,7 +13,7 @@ use super::{
     lines::{LinesReader, LinesSource},
     *,
 };
-use crate::{LocalFiles, contract::ReadRecords, seed::mix};
+use crate::{contract::ReadRecords, seed::mix, storage::LocalFiles};
 
 /// The rows of a text: its lines with more than blanks.
 fn rows_of(text: &[u8]) -> Vec<Vec<u8>> {

@@ -257,7 +257,7 @@ pub(super) fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LocalFiles;
+    use crate::storage::LocalFiles;
 
     /// A member with its header.
     fn member(name: &[u8], kind: u8, size: &[u8], data: &[u8]) -> Vec<u8> {

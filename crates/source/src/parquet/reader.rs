@@ -471,7 +471,7 @@ mod tests {
         let read = unpacked() - before;
         {
             use arrow_array::cast::AsArray;
-            let storage: Arc<dyn crate::Storage> = Arc::new(crate::LocalFiles);
+            let storage: Arc<dyn crate::Storage> = Arc::new(crate::storage::LocalFiles);
             let mut table = super::super::table::ParquetTable::open(&storage, path, 1 << 30).unwrap();
             let (mut row, before) = (0, unpacked());
             while let Some(batch) = table.next_batch().unwrap() {

@@ -145,7 +145,7 @@ mod tests {
     use std::{ffi::OsStr, fs::File};
 
     use super::{walk::LONGEST_STATE, *};
-    use crate::{LocalFiles, tree::DEEPEST};
+    use crate::{storage::LocalFiles, tree::DEEPEST};
 
     /// A folder with these empty files.
     fn folder(names: &[&str]) -> tempfile::TempDir {

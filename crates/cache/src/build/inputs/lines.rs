@@ -13,10 +13,8 @@ use crate::{
     build::{DocumentPiece, ReadShard, Skips},
     fallible_alloc,
     json::{self, NoValue},
-    source::{
-        FileFormat,
-        compression::{Compression, is_wide_window},
-    },
+    source::FileFormat,
+    storage::compression::{Compression, is_wide_window},
 };
 
 /// The most bytes of a line, and of consecutive blank lines; above it, reading ends with an error.

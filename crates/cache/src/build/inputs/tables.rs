@@ -9,7 +9,8 @@ use super::{BatchPosition, InputRows};
 use crate::{
     Error, ErrorKind, Result,
     build::{DocumentPiece, ReadShard, Skips},
-    source::{FileFormat, Storage, arrow::table::ArrowTable, parquet::table::ParquetTable},
+    source::{FileFormat, arrow::table::ArrowTable, parquet::table::ParquetTable},
+    storage::Storage,
 };
 
 /// The record batches of a table in its file.

@@ -79,14 +79,14 @@ impl BlockMemory {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct BlockPool {
+pub struct BlockPool {
     resting: Mutex<Vec<BlockMemory>>,
     in_use: AtomicUsize,
 }
 
 impl BlockPool {
     /// How much memory a block of `len` bytes takes.
-    pub(crate) fn size_of(len: usize) -> usize {
+    pub fn size_of(len: usize) -> usize {
         match len {
             SMALLEST..=LARGEST => len.next_power_of_two(),
             _ => len,
@@ -94,7 +94,7 @@ impl BlockPool {
     }
 
     /// How much memory a block of `len` bytes takes if only `used` of them, in a few ranges, are touched.
-    pub(crate) fn size_of_part(len: usize, used: usize) -> usize {
+    pub fn size_of_part(len: usize, used: usize) -> usize {
         // All pages of a reused block may have been touched. With assertions on, blocks are filled
         // completely.
         if len <= LARGEST || cfg!(debug_assertions) {
@@ -108,7 +108,7 @@ impl BlockPool {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation failed.
-    pub(crate) fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<PooledBlock> {
+    pub fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<PooledBlock> {
         let size = Self::size_of(len);
         let data = if (SMALLEST..=LARGEST).contains(&size) {
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +125,7 @@ impl BlockPool {
     }
 
     /// Bytes of the blocks in use.
-    pub(crate) fn bytes_in_use(&self) -> usize {
+    pub fn bytes_in_use(&self) -> usize {
         self.in_use.load(Ordering::Relaxed)
     }
 
@@ -144,7 +144,7 @@ impl BlockPool {
 
 /// A block in use; dropping it returns its memory to the pool.
 #[derive(Debug)]
-pub(crate) struct PooledBlock {
+pub struct PooledBlock {
     data: BlockMemory,
     len: usize,
     pool: Arc<BlockPool>,
@@ -153,12 +153,12 @@ pub(crate) struct PooledBlock {
 }
 
 impl PooledBlock {
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
     }
 
     /// Advises the system that little of the block will be touched: huge pages would take more memory.
-    pub(crate) fn is_sparse(&self) {
+    pub fn is_sparse(&self) {
         #[cfg(target_os = "linux")]
         if let BlockMemory::Mapped(data) = &self.data
             && self.len > LARGEST

@@ -19,7 +19,7 @@ const SCHEMES: [&str; 6] = ["s3", "gs", "az", "http", "https", "hf"];
 const UNREAD: [&str; 5] = ["gcs", "abfs", "abfss", "ftp", "wasb"];
 
 /// The scheme and the rest of a URL; `None` for a path.
-pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
+pub fn split(path: &Path) -> Option<(&'static str, &str)> {
     let text = path.to_str()?;
     SCHEMES.into_iter().find_map(|scheme| {
         let (start, rest) = text.split_at_checked(scheme.len())?;
@@ -31,7 +31,7 @@ pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
 pub const THREADS: usize = 32;
 
 /// How many threads read the headers of files, if `threads` read those of local ones.
-pub(crate) fn threads_for(paths: &[Arc<Path>], threads: usize) -> usize {
+pub fn threads_for(paths: &[Arc<Path>], threads: usize) -> usize {
     if paths.iter().any(|path| is_url(path)) { threads.max(THREADS) } else { threads }
 }
 
@@ -67,7 +67,7 @@ pub fn check_path(path: &Path) -> Result<()> {
 
 /// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files,
 /// and not percent-encoded.
-pub(crate) fn join(folder: &Path, name: &Path) -> PathBuf {
+pub fn join(folder: &Path, name: &Path) -> PathBuf {
     match name.to_str() {
         Some(text) if !is_url(name) && is_url(folder) => folder.join(escaped(text)),
         _ if is_url(name) => name.to_owned(),
@@ -104,7 +104,7 @@ fn refused(path: &Path) -> Option<String> {
 
 /// What a URL names.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub enum Named {
     Object,
     /// A folder: the URL ends in `/`, or is that of a bucket or of a dataset of the Hub.
     Folder,
@@ -116,7 +116,7 @@ pub(crate) enum Named {
 ///
 /// # Errors
 /// [`ErrorKind::Config`], also for a folder or a pattern of a web server.
-pub(crate) fn named(path: &Path) -> Result<Named> {
+pub fn named(path: &Path) -> Result<Named> {
     let refuse = |message| Err(Error::new(ErrorKind::Config, message));
     if let Some(message) = refused(path) {
         return refuse(message);
@@ -168,13 +168,13 @@ pub fn check(path: &Path) -> Result<()> {
 const ESCAPED: [(char, &str); 5] = [('%', "%25"), ('?', "%3F"), ('#', "%23"), ('*', "%2A"), ('[', "%5B")];
 
 /// An object's name as a URL has it: it names this object and no pattern.
-pub(crate) fn escaped(name: &str) -> String {
+pub fn escaped(name: &str) -> String {
     // `%` is the first.
     ESCAPED.iter().fold(name.to_owned(), |name, &(letter, code)| name.replace(letter, code))
 }
 
 /// The name of which [`escaped`] made this one.
-pub(crate) fn unescaped(name: &Path) -> PathBuf {
+pub fn unescaped(name: &Path) -> PathBuf {
     let Some(name) = name.to_str() else { return name.to_owned() };
     ESCAPED
         .iter()
@@ -187,7 +187,7 @@ pub(crate) fn unescaped(name: &Path) -> PathBuf {
 ///
 /// # Errors
 /// `InvalidInput` if it is refused.
-pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
+pub fn resolved(path: &Path) -> io::Result<PathBuf> {
     match refused(path) {
         None => Ok(path.to_owned()),
         Some(message) => Err(io::Error::new(io::ErrorKind::InvalidInput, message)),

@@ -21,20 +21,20 @@ const MOST_NAME_BYTES: usize = 256 << 20;
 const LONGEST: usize = 4096;
 
 /// The most folders below each other.
-pub(crate) const DEEPEST: usize = 64;
+pub const DEEPEST: usize = 64;
 
 #[derive(Debug, Clone)]
-pub(super) struct FolderEntry {
+pub struct FolderEntry {
     pub path: PathBuf,
     pub is_folder: bool,
 }
 
-pub(super) enum Tree {
+pub enum Tree {
     Local,
     Listed(FolderListing),
 }
 
-pub(super) struct FolderListing {
+pub struct FolderListing {
     entries: HashMap<PathBuf, Vec<FolderEntry>>,
     storage: Arc<dyn Storage>,
 }
@@ -43,9 +43,9 @@ impl Tree {
     /// Lists what is below the folder `url`: at most `most` objects.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once the
+    /// [`ErrorKind::Config`] if there are more; those of a page; [`ErrorKind::Closed`] once the
     /// work is stopped.
-    pub(super) fn listed(storage: &Arc<dyn Storage>, url: &Path, most: u64) -> Result<Self> {
+    pub fn listed(storage: &Arc<dyn Storage>, url: &Path, most: u64) -> Result<Self> {
         let storage = storage.clone();
         let mut listed = FolderListing { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
         let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, OmittedObjects::default());
@@ -95,11 +95,7 @@ impl Tree {
     }
 
     /// Calls `each` with the entries of a folder, and whether they are links, in no certain order.
-    pub(super) fn each(
-        &self,
-        folder: &Path,
-        mut each: impl FnMut(FolderEntry, bool) -> Result<()>,
-    ) -> Result<()> {
+    pub fn each(&self, folder: &Path, mut each: impl FnMut(FolderEntry, bool) -> Result<()>) -> Result<()> {
         let listed = match self {
             Self::Listed(listed) => listed.entries.get(folder),
             Self::Local => {
@@ -118,7 +114,7 @@ impl Tree {
         listed.into_iter().flatten().try_for_each(|entry| each(entry.clone(), false))
     }
 
-    pub(super) fn is_folder(&self, path: &Path) -> bool {
+    pub fn is_folder(&self, path: &Path) -> bool {
         match self {
             Self::Local => path.is_dir(),
             Self::Listed(listed) => listed.entries.contains_key(path),
@@ -126,7 +122,7 @@ impl Tree {
     }
 
     /// A path as people write it.
-    pub(super) fn shown<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+    pub fn shown<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
         match self {
             Self::Local => Cow::Borrowed(path),
             Self::Listed(_) => Cow::Owned(urls::unescaped(path)),
@@ -134,7 +130,7 @@ impl Tree {
     }
 
     /// Whether there is a regular file.
-    pub(super) fn is_file(&self, path: &Path) -> bool {
+    pub fn is_file(&self, path: &Path) -> bool {
         match self {
             Self::Local => path.is_file(),
             Self::Listed(listed) => listed.has(path),
@@ -142,14 +138,14 @@ impl Tree {
     }
 
     /// Whether there is anything, also a link that leads nowhere.
-    pub(super) fn is_there(&self, path: &Path) -> bool {
+    pub fn is_there(&self, path: &Path) -> bool {
         match self {
             Self::Local => fs::symlink_metadata(path).is_ok(),
             Self::Listed(listed) => listed.has(path) || listed.entries.contains_key(path),
         }
     }
 
-    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+    pub fn storage(&self) -> Arc<dyn Storage> {
         match self {
             Self::Local => Arc::new(LocalFiles),
             Self::Listed(listed) => listed.storage.clone(),

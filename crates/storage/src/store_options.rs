@@ -172,24 +172,24 @@ impl StoreOptions {
 
 impl StoreOptions {
     /// The options for URLs of a scheme that have values.
-    pub(super) fn of(&self, scheme: &str) -> impl Iterator<Item = (&'static str, &str)> {
+    pub(crate) fn of(&self, scheme: &str) -> impl Iterator<Item = (&'static str, &str)> {
         let of = KNOWN.iter().filter(move |one| one.scheme == scheme);
         of.filter_map(|one| Some((one.name, self.get(one.name)?)))
     }
 
     /// The secrets of a scheme whose values are to be those of the environment.
-    pub(super) fn withheld(&self, scheme: &str) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn withheld(&self, scheme: &str) -> impl Iterator<Item = &'static str> {
         let of = KNOWN.iter().filter(move |one| one.scheme == scheme).map(|one| one.name);
         of.filter(|name| self.0.get(name).is_some_and(Option::is_none))
     }
 
     /// The value of an option.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_deref()
     }
 
     /// The values that must not be in a message.
-    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.0
             .iter()
             .filter(|(name, _)| is_a(OptionKind::Secret, name))
@@ -250,15 +250,15 @@ fn wrong(kind: OptionKind, text: &str) -> Option<String> {
 }
 
 /// The characters of a region, an account and an id: they are parts of the names of hosts.
-pub(super) const NAME: &str = "letters, digits, `-`, `_` and `.`";
+pub(crate) const NAME: &str = "letters, digits, `-`, `_` and `.`";
 
 /// Whether a text is of [`NAME`].
-pub(super) fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Whether a text is the address of a server, without secrets.
-pub(super) fn is_endpoint(text: &str) -> bool {
+pub(crate) fn is_endpoint(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let host = rest.map(|rest| rest.split('/').next().unwrap_or(""));
     host.is_some_and(|host| !host.is_empty())

@@ -12,7 +12,7 @@ use crate::{
 
 /// The run's limiter; without one all requests are granted at once.
 #[derive(Clone, Default)]
-pub(crate) struct MemoryPermits(Option<Arc<dyn MemoryLimiter>>);
+pub struct MemoryPermits(Option<Arc<dyn MemoryLimiter>>);
 
 impl fmt::Debug for MemoryPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl fmt::Debug for MemoryPermits {
 }
 
 impl MemoryPermits {
-    pub(crate) fn of(limiter: Arc<dyn MemoryLimiter>) -> Self {
+    pub fn of(limiter: Arc<dyn MemoryLimiter>) -> Self {
         Self(Some(limiter))
     }
 
@@ -31,22 +31,22 @@ impl MemoryPermits {
     }
 
     /// Requests a record's memory: see [`MemoryLimiter::admit`].
-    pub(crate) fn admit(&self, bytes: u64) -> Result<Option<Permit>> {
+    pub fn admit(&self, bytes: u64) -> Result<Option<Permit>> {
         self.limiter(bytes).map(|limiter| limiter.admit(bytes)).transpose()
     }
 
     /// Requests memory that the reader keeps: see [`MemoryLimiter::keep`].
-    pub(crate) fn keep(&self, bytes: u64) -> Result<Option<Kept>> {
+    pub fn keep(&self, bytes: u64) -> Result<Option<Kept>> {
         self.limiter(bytes).map(|limiter| limiter.keep(bytes)).transpose()
     }
 
     /// Counts memory that the reader has allocated and keeps: see [`MemoryLimiter::kept`].
-    pub(crate) fn kept(&self, bytes: u64) -> Option<Kept> {
+    pub fn kept(&self, bytes: u64) -> Option<Kept> {
         self.limiter(bytes).map(|limiter| limiter.kept(bytes))
     }
 
     /// Notes that the record lies in memory that was granted before: see [`MemoryLimiter::mark_counted`].
-    pub(crate) fn mark_counted(&self) {
+    pub fn mark_counted(&self) {
         if let Some(limiter) = &self.0 {
             limiter.mark_counted();
         }
@@ -63,7 +63,7 @@ impl AsRef<[u8]> for Covered {
 }
 
 /// The same bytes; they hold `permit` until their last slice is dropped.
-pub(crate) fn covered(bytes: Bytes, permit: Option<Permit>) -> Bytes {
+pub fn covered(bytes: Bytes, permit: Option<Permit>) -> Bytes {
     match permit {
         Some(permit) => Bytes::from_owner(Covered(bytes, permit)),
         None => bytes,

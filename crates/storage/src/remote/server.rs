@@ -33,7 +33,7 @@ pub(super) struct Server {
     pub tokens: Mutex<Vec<Option<String>>>,
 }
 
-const PLACE: &str = "/a%20b/x.arrow";
+pub(super) const PLACE: &str = "/a%20b/x.arrow";
 
 impl Server {
     pub(super) fn start(content: &[u8]) -> Arc<Self> {
@@ -55,10 +55,6 @@ impl Server {
             }
         });
         server
-    }
-
-    pub(super) fn host(&self) -> &str {
-        self.url.strip_suffix(PLACE).unwrap()
     }
 
     fn serve(&self, mut connection: TcpStream) -> io::Result<()> {

@@ -27,7 +27,7 @@ pub struct PathOrUrl<S> {
 impl<S> PathOrUrl<S> {
     /// Resolves against the current folder; if that was deleted, relative paths stay as they are. URLs are
     /// read with the options, and kept in `cache`.
-    pub(crate) fn here(storage: S, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
+    pub fn here(storage: S, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
         let traffic: Arc<Traffic> = Arc::default();
         let remote = Remote::counted(&traffic, options, cache);
         Self { root: std::env::current_dir().unwrap_or_default(), storage, remote, traffic }

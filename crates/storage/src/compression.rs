@@ -13,7 +13,7 @@ use std::{
 
 /// The most bytes of text for each byte of a compressed table, beyond a constant: as of compressed buffers in
 /// Arrow and Parquet.
-pub(crate) const USUAL_RATIO: u64 = 64;
+pub const USUAL_RATIO: u64 = 64;
 
 /// How a file of text is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

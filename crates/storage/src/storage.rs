@@ -82,12 +82,12 @@ pub struct OmittedObjects {
 }
 
 impl OmittedObjects {
-    pub(crate) fn push(&mut self, name: &str) {
+    pub fn push(&mut self, name: &str) {
         self.n += 1;
         self.first.get_or_insert_with(|| name.chars().take(256).collect());
     }
 
-    pub(crate) fn add(&mut self, others: Self) {
+    pub fn add(&mut self, others: Self) {
         self.n += others.n;
         self.first = self.first.take().or(others.first);
     }
@@ -95,14 +95,14 @@ impl OmittedObjects {
 
 /// Storage that counts what it costs, for all its readers.
 #[derive(Debug)]
-pub(crate) struct CountedStorage {
+pub struct CountedStorage {
     storage: Arc<dyn Storage>,
     traffic: Arc<Traffic>,
 }
 
 impl CountedStorage {
     /// The storage, and the counts.
-    pub(crate) fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<Traffic>) {
+    pub fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<Traffic>) {
         let traffic = storage.traffic();
         (Arc::new(Self { storage, traffic: traffic.clone() }), traffic)
     }
@@ -188,7 +188,7 @@ pub fn open_regular(path: &Path) -> io::Result<fs::File> {
 }
 
 /// Reads into `buffer` from offset `at` with one call. Returns the number of bytes.
-pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buffer, at);
     #[cfg(windows)]
@@ -196,7 +196,7 @@ pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::R
 }
 
 /// The version of an open file.
-pub(crate) fn version_of(file: &fs::File) -> io::Result<Version> {
+pub fn version_of(file: &fs::File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok(Version { size: metadata.len(), modified: metadata.modified().ok(), etag: None })
 }
@@ -252,7 +252,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A failure of a server that says how long to wait, as the cause of an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct AskedToWait {
+pub struct AskedToWait {
     pub message: String,
     pub pause: Duration,
 }
@@ -320,7 +320,7 @@ fn retry<T>(
 ///
 /// # Errors
 /// As [`Storage::page`], after retries.
-pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
+pub fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
     retry(storage, folder, "list", || storage.page(folder, after))
         .map_err(|error| failed(folder, "list", error))
 }
@@ -329,7 +329,7 @@ pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) ->
 ///
 /// # Errors
 /// As [`Storage::resolve`], after retries.
-pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
+pub fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
     retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| failed(path, "open", error))
 }
 
@@ -361,7 +361,7 @@ impl StoredFile {
     }
 
     /// Opens `path` again; an error if it no longer has the `version` that was indexed.
-    pub(crate) fn reopen(storage: &Arc<dyn Storage>, path: &Arc<Path>, version: Version) -> Result<Self> {
+    pub fn reopen(storage: &Arc<dyn Storage>, path: &Arc<Path>, version: Version) -> Result<Self> {
         let file = Self::open(storage, path)?;
         if file.version == version { Ok(file) } else { Err(changed(path, version, file.version)) }
     }
@@ -371,21 +371,21 @@ impl StoredFile {
         self.version.size
     }
 
-    pub(crate) fn version(&self) -> Version {
+    pub fn version(&self) -> Version {
         self.version
     }
 
     /// Whether the file still has the version that it had when it was opened.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         self.handle().version().is_ok_and(|now| now == self.version)
     }
 
-    pub(crate) fn path(&self) -> &Arc<Path> {
+    pub fn path(&self) -> &Arc<Path> {
         &self.path
     }
 
     /// Reads from `at` on until `buffer` is full or the file ends; returns the number of bytes.
-    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+    pub fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
             let from = at.checked_add(filled as u64).ok_or_else(|| past_the_end(u64::MAX, self.size()))?;
@@ -427,7 +427,7 @@ impl StoredFile {
     ///
     /// # Errors
     /// As [`Self::read_exact`]; [`ErrorKind::Memory`].
-    pub(crate) fn bytes(
+    pub fn bytes(
         &self,
         range: Range<u64>,
         blocks: &Arc<BlockPool>,
@@ -445,7 +445,7 @@ impl StoredFile {
     ///
     /// # Errors
     /// As [`Self::read_exact`].
-    pub(crate) fn read_block(&self, mut block: PooledBlock, at: u64) -> Result<Bytes> {
+    pub fn read_block(&self, mut block: PooledBlock, at: u64) -> Result<Bytes> {
         self.read_exact(block.as_mut_slice(), at)?;
         Ok(Bytes::from_owner(block))
     }
@@ -455,7 +455,7 @@ impl StoredFile {
     ///
     /// # Errors
     /// As [`Self::read_exact`].
-    pub(crate) fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
+    pub fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
         let mut from = needed.start;
         loop {
             let to = needed.end.min(from.saturating_add(SLICE));
@@ -527,7 +527,7 @@ fn failed(path: &Path, doing: &str, error: io::Error) -> Error {
 }
 
 /// The error for bytes up to `end` of a file of `size` bytes.
-pub(crate) fn past_the_end(end: u64, size: u64) -> Error {
+pub fn past_the_end(end: u64, size: u64) -> Error {
     let message = format!("the shard is cut off: it has {size} bytes, and bytes up to {end} are needed");
     Error::new(ErrorKind::Truncated, message).at_byte(size)
 }
