@@ -998,6 +998,7 @@ def decode(
     *,
     damage: str = "silence",
     max_damage: float = 0.1,
+    track: int | None = None,
 ) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
@@ -1109,6 +1110,7 @@ class _Check:
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         damage: str = "silence",
         max_damage: float = 0.1,
+        track: int | None = None,
     ) -> Self: ...
     def next(self) -> list[dict[str, Any]] | None: ...
     def close(self) -> None: ...
@@ -1143,6 +1145,7 @@ class _Index:
         audio_column: str | None = None,
         label_column: str | None = None,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+        track: int | None = None,
     ) -> Self: ...
     def next(self) -> tuple[int, int, bool]: ...
     def totals(self) -> _Surveyed: ...
