@@ -162,6 +162,7 @@ class _Overrides(TypedDict, total=False):
     audio: Mapping[str, str | Sequence[str]] | None
     missing_audio: str
     audio_column: str | None
+    track: int | Mapping[str, int | Sequence[int]] | None
     label_column: str | None
     mmap: bool
     allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
@@ -473,6 +474,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
         audio_column: str | None = None,
+        track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
@@ -596,6 +598,7 @@ class AudioDataset:
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
         audio_column: str | None = None,
+        track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,
         max_decoded_seconds: float = 86400.0,
