@@ -2,9 +2,9 @@
 
 use std::{fmt, ops::Range};
 
-use super::table;
 use crate::{
     Error, ErrorKind, Result,
+    error::shown,
     tasks::{PlannedField, WaveformPlan},
 };
 
@@ -162,7 +162,8 @@ impl Tracks {
     }
 
     fn range(name: &str, number: &i64) -> Option<String> {
-        table::range(name, number, 0, MOST_TRACK)
+        let is_wrong = !(0..=MOST_TRACK).contains(number);
+        is_wrong.then(|| format!("{name} is {}, must be 0 to {MOST_TRACK}", shown(*number)))
     }
 
     pub(super) fn problems(&self, audio: Option<&Waveforms>) -> Vec<String> {
