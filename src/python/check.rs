@@ -68,6 +68,7 @@ pub struct _Check {
 #[pymethods]
 impl _Check {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
         files, *, first_row=0, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1, track=None
     ))]
