@@ -162,6 +162,7 @@ class _Overrides(TypedDict, total=False):
     audio: Mapping[str, str | Sequence[str]] | None
     missing_audio: str
     audio_column: str | None
+    track: int | Mapping[str, int | Sequence[int]] | None
     label_column: str | None
     mmap: bool
     allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
@@ -473,6 +474,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
         audio_column: str | None = None,
+        track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
@@ -596,6 +598,7 @@ class AudioDataset:
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
         audio_column: str | None = None,
+        track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,
         max_decoded_seconds: float = 86400.0,
@@ -998,6 +1001,7 @@ def decode(
     *,
     damage: str = "silence",
     max_damage: float = 0.1,
+    track: int | None = None,
 ) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
@@ -1109,6 +1113,7 @@ class _Check:
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         damage: str = "silence",
         max_damage: float = 0.1,
+        track: int | None = None,
     ) -> Self: ...
     def next(self) -> list[dict[str, Any]] | None: ...
     def close(self) -> None: ...
@@ -1143,6 +1148,7 @@ class _Index:
         audio_column: str | None = None,
         label_column: str | None = None,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+        track: int | None = None,
     ) -> Self: ...
     def next(self) -> tuple[int, int, bool]: ...
     def totals(self) -> _Surveyed: ...

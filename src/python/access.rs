@@ -569,7 +569,7 @@ fn column(
         source
     } else {
         let options = SourceOptions {
-            payload: PayloadColumn::Audio(config.first_audio_column().map(str::to_owned)),
+            payload: PayloadColumn::Audio(config.recordings()[0].column.map(str::to_owned)),
             label_column: ColumnChoice::Nothing,
             columns: vec![name.to_owned()],
             store: config.storage_options.clone(),

@@ -274,7 +274,7 @@ macro_rules! by_name {
 
 by_name! {
     allow_paths batch bos_id commit_documents commit_seconds dropout eos_id epoch era_length f_max f_min first_row hop_length max_errors max_seq_len n n_fft n_mels
-    n_samples n_threads num_samples path pattern sample_rate seconds seed special_tokens start win_length
+    n_samples n_threads num_samples path pattern sample_rate seconds seed special_tokens start track win_length
 }
 
 /// The most characters of a value in a message.

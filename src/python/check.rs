@@ -17,7 +17,7 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
-    config::DamageConfig,
+    config::{DamageConfig, track_number},
     contract::RowStore,
     decode::Info,
     engine::Engine,
@@ -57,7 +57,7 @@ pub struct ReportRow {
 }
 
 /// Decodes every recording of shards from row `first_row` on, the first row of a former `next()`.
-/// `audio_column`, `allow_paths`, `damage` and `max_damage` are as in `Loader`.
+/// `audio_column`, `allow_paths`, `damage`, `max_damage` and `track`, a number, are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
@@ -68,8 +68,9 @@ pub struct _Check {
 #[pymethods]
 impl _Check {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
-        files, *, first_row=0, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1
+        files, *, first_row=0, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1, track=None
     ))]
     fn new(
         py: Python<'_>,
@@ -79,6 +80,7 @@ impl _Check {
         #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
         damage: &str,
         max_damage: f64,
+        #[pyo3(from_py_with = argument::track)] track: Option<i64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
@@ -87,6 +89,7 @@ impl _Check {
             // Labels are not read.
             let options = SourceOptions {
                 payload: PayloadColumn::Audio(audio_column),
+                track: track_number(track).map_err(raise)?,
                 label_column: ColumnChoice::Nothing,
                 allow_paths: allow_paths.unwrap_or_default(),
                 ..SourceOptions::default()

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::DamageConfig,
+    config::{DamageConfig, track_number},
     decode::{AudioDecoder, Damage, Planes},
     error::shown,
     float_mode,
@@ -33,12 +33,14 @@ thread_local! {
 /// the end. Releases the GIL.
 ///
 /// `damage="silence"` replaces frames that cannot be decoded by zeros, as players do: up to `max_damage` of
-/// the span. With `"error"` one such frame raises.
+/// the span. With `"error"` one such frame raises. `track` is the number of the audio track, counted from 0
+/// among those of a file of MP4, Matroska or WebM; None is the first, or the one that the file marks.
 ///
-/// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a
-/// `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for the span failed.
+/// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, or has no such track,
+/// `ConfigError` (a `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for
+/// the span failed.
 #[pyfunction]
-#[pyo3(signature = (data, start=0, num_samples=None, *, damage="silence", max_damage=0.1))]
+#[pyo3(signature = (data, start=0, num_samples=None, *, damage="silence", max_damage=0.1, track=None))]
 pub fn decode<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
@@ -46,6 +48,7 @@ pub fn decode<'py>(
     #[pyo3(from_py_with = argument::num_samples)] num_samples: Option<i64>,
     damage: &str,
     max_damage: f64,
+    #[pyo3(from_py_with = argument::track)] track: Option<i64>,
 ) -> PyResult<(Bound<'py, PyUntypedArray>, u32)> {
     let data: PyBackedBytes = data.extract().map_err(|_| {
         wrong_type(
@@ -55,8 +58,9 @@ pub fn decode<'py>(
         )
     })?;
     let damage = DamageConfig { damage, max_damage }.check().map_err(|error| to_python(py, &error))?;
+    let track = track_number(track).map_err(|error| to_python(py, &error))?;
     let (samples, channels, rate) =
-        detach(py, || float_mode::lent(|| decode_span(&data, start, num_samples, damage)))
+        detach(py, || float_mode::lent(|| decode_span(&data, start, num_samples, (damage, track))))
             .map_err(|error| to_python(py, &error))?;
     let n = samples.len() / channels;
     let flat = PyArray1::from_vec(py, samples);
@@ -69,10 +73,10 @@ fn decode_span(
     data: &[u8],
     start: i64,
     num_samples: Option<i64>,
-    damage: Damage,
+    (damage, track): (Damage, Option<u32>),
 ) -> Result<(Vec<f32>, usize, u32)> {
     DECODER.with_borrow_mut(|decoder| {
-        decoder.damage = damage;
+        (decoder.damage, decoder.track) = (damage, track);
         let recording = decoder.open(data)?;
         let info = recording.info();
         let out_of_range = |what: String| Error::new(ErrorKind::Config, what);

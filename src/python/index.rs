@@ -11,6 +11,7 @@ use super::{
 use crate::{
     Error, Result,
     access::{IndexBuild, Totals, closed},
+    config::track_number,
     contract::RowStore,
     engine,
     error::Place,
@@ -52,7 +53,7 @@ struct IndexTotals {
 }
 
 /// Opens every recording of a source, and writes the indexes of those in files of their own.
-/// `audio_column`, `label_column` and `allow_paths` are as in `Loader`.
+/// `audio_column`, `label_column`, `allow_paths` and `track`, a number, are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Index {
     source: Arc<Recordings>,
@@ -64,18 +65,20 @@ pub struct _Index {
 #[pymethods]
 impl _Index {
     #[new]
-    #[pyo3(signature = (files, *, audio_column=None, label_column=None, allow_paths=None))]
+    #[pyo3(signature = (files, *, audio_column=None, label_column=None, allow_paths=None, track=None))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
         audio_column: Option<String>,
         label_column: Option<String>,
         #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
+        #[pyo3(from_py_with = argument::track)] track: Option<i64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let allow_paths = allow_paths.unwrap_or_default();
             let options = SourceOptions {
                 payload: PayloadColumn::Audio(audio_column),
+                track: track_number(track).map_err(|error| to_python(py, &error))?,
                 label_column: label_column.into(),
                 allow_paths,
                 ..SourceOptions::default()

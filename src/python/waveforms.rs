@@ -1,9 +1,14 @@
-//! The parameter `audio`: the recordings of a row, by the names of their fields.
+//! The parameters `audio` and `track`: the recordings of a row, by the names of their fields, and the tracks
+//! of their files.
 
-use pyo3::{IntoPyObjectExt, prelude::*, types::PyDict};
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
 
 use super::arguments::{Argument, ArgumentError, mapping_items, wrong_type};
-use crate::config::{WaveformField, Waveforms};
+use crate::config::{FieldTracks, Tracks, WaveformField, Waveforms};
 
 impl Argument for Option<Waveforms> {
     const EXPECTED: &'static str =
@@ -43,6 +48,57 @@ impl Argument for Option<Waveforms> {
                 (&columns[0]).into_bound_py_any(py)?
             };
             dict.set_item(name, columns)?;
+        }
+        Ok(dict.into_any())
+    }
+}
+
+impl Argument for Option<Tracks> {
+    const EXPECTED: &'static str = "an int, or a dict of names of audio and ints";
+    const IS_OPTIONAL: bool = true;
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        if given.is_none() {
+            return Ok(None);
+        }
+        let Some(items) = mapping_items(given)? else {
+            return i64::read(name, given, problems).map(|number| Some(Tracks::All(number)));
+        };
+        let mut fields = Vec::new();
+        for [field, tracks] in items {
+            let field: String =
+                field.extract().map_err(|_| wrong_type(&format!("a name in {name}"), &field, "a str"))?;
+            let place = format!("{name}[{field:?}]");
+            let expected = "an int, or a list of ints";
+            let tracks = if tracks.is_instance_of::<PyList>() || tracks.is_instance_of::<PyTuple>() {
+                let each = tracks.try_iter()?.map(|number| {
+                    let number = number?;
+                    i64::read(&place, &number, problems)
+                        .map_err(|refused| refused.raised(&format!("a number in {place}"), &number, "an int"))
+                });
+                FieldTracks::Each(each.collect::<PyResult<_>>()?)
+            } else {
+                let number = i64::read(&place, &tracks, problems);
+                FieldTracks::One(number.map_err(|refused| refused.raised(&place, &tracks, expected))?)
+            };
+            // bounded: as many as were given.
+            fields.push((field, tracks));
+        }
+        Ok(Some(Tracks::Named(fields)))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let fields = match self {
+            None => return Ok(py.None().into_bound(py)),
+            Some(Tracks::All(number)) => return number.into_bound_py_any(py),
+            Some(Tracks::Named(fields)) => fields,
+        };
+        let dict = PyDict::new(py);
+        for (name, tracks) in fields {
+            match tracks {
+                FieldTracks::One(number) => dict.set_item(name, number)?,
+                FieldTracks::Each(numbers) => dict.set_item(name, numbers)?,
+            }
         }
         Ok(dict.into_any())
     }

@@ -61,10 +61,19 @@ fn tolerant(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
+/// The tracks that are opened of formats that may have several.
+const TRACKS: [Option<u32>; 4] = [None, Some(0), Some(1), Some(4)];
+
 /// Opens bytes as a recording of a format, and decodes its last samples.
 fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
+    last_of_track(format, None, bytes)
+}
+
+fn last_of_track(format: &dyn Format, track: Option<u32>, bytes: &[u8]) -> Option<Info> {
     let mut cache = DecoderCache::default();
-    let opened = format.open(&mut cache, &mut RangeReader::of_memory(bytes)).ok()??;
+    let mut reader = RangeReader::of_memory(bytes);
+    reader.track = track;
+    let opened = format.open(&mut cache, &mut reader).ok()??;
     let info = opened.info;
     let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
     let mut planes = Planes::new();
@@ -159,21 +168,25 @@ fn caf(bytes: &[u8]) {
 
 /// The boxes of MP4: at most as many packets, and bytes in them, as the file has bytes.
 fn mp4(bytes: &[u8]) {
-    let mut packets = Vec::new();
-    let _ = Track::open(&HeaderBytes::of(bytes), &mut packets);
-    let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
-    assert!(packets.len() <= bytes.len() && total <= bytes.len());
-    assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
-    tolerant(|| {
-        last(&Mp4, bytes);
-    });
+    for track in TRACKS {
+        let mut packets = Vec::new();
+        let _ = Track::open(&HeaderBytes::of(bytes), track, &mut packets);
+        let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
+        assert!(packets.len() <= bytes.len() && total <= bytes.len());
+        assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
+        tolerant(|| {
+            last_of_track(&Mp4, track, bytes);
+        });
+    }
 }
 
 /// Blocks of Matroska, and the codecs in them.
 fn matroska(bytes: &[u8]) {
-    tolerant(|| {
-        last(&Matroska, bytes);
-    });
+    for track in TRACKS {
+        tolerant(|| {
+            last_of_track(&Matroska, track, bytes);
+        });
+    }
 }
 
 /// Ogg pages and packets, and Vorbis, FLAC and Opus in them.

@@ -334,6 +334,9 @@ pub struct AudioDecoder {
     decoder_cache: DecoderCache,
     /// What becomes of frames that cannot be decoded.
     pub damage: Damage,
+    /// The number of the audio track that is opened, counted from 0 among the audio tracks of a file; `None`:
+    /// the usual one of its format, which is the first, or the one that the file marks.
+    pub track: Option<u32>,
     filled: Repairs,
 }
 
@@ -357,9 +360,14 @@ impl AudioDecoder {
     ///
     /// # Errors
     /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded
-    /// here, [`ErrorKind::Corrupt`] if the headers contradict themselves or the bytes, [`ErrorKind::Memory`].
+    /// here and for a track that is not there, [`ErrorKind::Corrupt`] if the headers contradict themselves or
+    /// the bytes, [`ErrorKind::Memory`].
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
-        let recording = self.guarded(|cache| open(cache, bytes))?;
+        self.open_track(bytes, self.track)
+    }
+
+    fn open_track<'a>(&mut self, bytes: &'a [u8], track: Option<u32>) -> Result<Recording<'a>> {
+        let recording = self.guarded(|cache| open(cache, bytes, track))?;
         recording.info().check()?;
         Ok(recording)
     }
@@ -415,12 +423,15 @@ pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
     formats::wav::layout(head, size)
 }
 
-fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
+fn open<'a>(cache: &mut DecoderCache, file: &'a [u8], track: Option<u32>) -> Result<Recording<'a>> {
     let (format, start) = sniff::sniff(file)?;
+    formats::check_track(format, track)?;
     let start = if format.finds_start() { 0 } else { start };
     let file = &file[start..];
+    let mut reader = RangeReader::of_memory(file);
+    reader.track = track;
     let Opened { info, index, bytes } = format
-        .open(cache, &mut RangeReader::of_memory(file))
+        .open(cache, &mut reader)
         .map_err(from_byte(start as u64))?
         .ok_or_else(|| unsupported(format!("a recording in {} cannot be opened in memory", format.name())))?;
     let (bytes, start) = match bytes {

@@ -55,6 +55,8 @@ pub struct RangeIndex {
     pub(crate) format: &'static dyn Format,
     pub(crate) info: Info,
     pub(crate) sizes: ReadSizes,
+    /// As [`AudioDecoder::track`] was.
+    track: Option<u32>,
     /// None if the recording can only be read whole.
     pub(crate) index: Option<AnyIndex>,
 }
@@ -87,16 +89,19 @@ impl RangeIndex {
 
     fn open_by(decoder: &mut AudioDecoder, io: &dyn ReadAt, sizes: ReadSizes) -> Result<Self> {
         let size = io.size();
-        let found = if size > sizes.whole { Self::find(decoder, RangeReader::new(io, sizes))? } else { None };
+        let track = decoder.track;
+        let mut reader = RangeReader::new(io, sizes);
+        reader.track = track;
+        let found = if size > sizes.whole { Self::find(decoder, reader)? } else { None };
         let this = match found {
             Some((format, start, Opened { info, index, .. })) => {
-                Self { size, start, format, info, sizes, index: Some(index) }
+                Self { size, start, format, info, sizes, track, index: Some(index) }
             }
             None => {
                 let bytes = RangeReader::new(io, sizes).read(0..size)?;
                 let recording = decoder.open(&bytes)?;
                 let (format, info) = (recording.format, recording.info());
-                Self { size, start: 0, format, info, sizes, index: None }
+                Self { size, start: 0, format, info, sizes, track, index: None }
             }
         };
         this.info.check()?;
@@ -125,6 +130,7 @@ impl RangeIndex {
             Ok(found) if sniffed(ends / 2).is_ok_and(|again| is_same(&found, again)) => found,
             _ => sniffed(junk)?,
         };
+        formats::check_track(format, reader.track)?;
         let start = if format.finds_start() { 0 } else { start };
         if start > 0 {
             reader = reader.within(start..size);
@@ -153,12 +159,18 @@ impl RangeIndex {
         write(self)
     }
 
-    /// The index that [`Self::to_bytes`] wrote.
+    /// The index that [`Self::to_bytes`] wrote, of the usual track: the bytes do not say which it was.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] for bytes that contradict themselves, as far as decoding depends on them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         read(bytes)
+    }
+
+    /// The same as that of the track for which it was made.
+    #[must_use]
+    pub fn of_track(self, track: Option<u32>) -> Self {
+        Self { track, ..self }
     }
 
     #[cfg(any(test, fuzzing))]
@@ -237,7 +249,7 @@ impl AudioDecoder {
     /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.
     pub fn read_span(&mut self, span_bytes: &SpanBytes, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let SpanBytes { index: recording, window, .. } = span_bytes;
-        let RangeIndex { info, index, start, .. } = &**recording;
+        let RangeIndex { info, index, start, track, .. } = &**recording;
         self.filled = Repairs::default();
         if !info.prepare(&span, out)? {
             return Ok(());
@@ -251,7 +263,7 @@ impl AudioDecoder {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         let (Some(index), Some(_)) = (index, &window.units) else {
-            let recording = self.open(&window.bytes)?;
+            let recording = self.open_track(&window.bytes, *track)?;
             if recording.info() != *info {
                 return Err(super::corrupt("the recording's bytes differ from those that were indexed"));
             }
@@ -312,5 +324,5 @@ fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
         true => Some(format.read_index(from, size - start, info)?),
         false => None,
     };
-    Some(RangeIndex { size, start, format, info, sizes: ReadSizes::USUAL, index })
+    Some(RangeIndex { size, start, format, info, sizes: ReadSizes::USUAL, track: None, index })
 }

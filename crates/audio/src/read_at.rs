@@ -103,6 +103,8 @@ pub(crate) struct RangeReader<'a> {
     size: u64,
     /// Whether an Ogg file is known to be a single stream, since it was made of one.
     pub(crate) is_one_stream: bool,
+    /// As [`AudioDecoder::track`](crate::AudioDecoder::track).
+    pub(crate) track: Option<u32>,
     /// The bytes read so far and their offsets.
     pieces: Vec<(u64, Bytes)>,
 }
@@ -110,13 +112,14 @@ pub(crate) struct RangeReader<'a> {
 impl<'a> RangeReader<'a> {
     pub(crate) fn new(io: &'a dyn ReadAt, sizes: ReadSizes) -> Self {
         let source = ByteSource::Ranges(io);
-        Self { source, sizes, offset: 0, size: io.size(), is_one_stream: false, pieces: Vec::new() }
+        let (size, pieces) = (io.size(), Vec::new());
+        Self { source, sizes, offset: 0, size, is_one_stream: false, track: None, pieces }
     }
 
     pub(crate) fn of_memory(bytes: &'a [u8]) -> Self {
         let (source, size) = (ByteSource::Memory(bytes), bytes.len() as u64);
         let sizes = ReadSizes::USUAL;
-        Self { source, sizes, offset: 0, size, is_one_stream: false, pieces: Vec::new() }
+        Self { source, sizes, offset: 0, size, is_one_stream: false, track: None, pieces: Vec::new() }
     }
 
     /// The part `range` of the bytes, as bytes of their own, with what was read of it so far.

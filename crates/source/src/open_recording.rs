@@ -19,7 +19,10 @@ impl<'a> OpenRecording<'a> {
     pub fn open(decoder: &mut AudioDecoder, stored: &'a StoredRecording) -> Result<Self> {
         match stored.file.as_ref().and_then(|file| file.span_bytes.as_ref()) {
             Some(part) => Ok(OpenRecording::Span(part)),
-            None => decoder.open(&stored.bytes).map(OpenRecording::Whole),
+            None => {
+                decoder.track = stored.track;
+                decoder.open(&stored.bytes).map(OpenRecording::Whole)
+            }
         }
     }
 

@@ -14,6 +14,9 @@ use crate::{
 pub struct SourceOptions {
     /// The kind of records, and their column.
     pub payload: PayloadColumn,
+    /// The number of the audio track of each recording, as in
+    /// [`AudioDecoder::track`](forebay_audio::AudioDecoder::track).
+    pub track: Option<u32>,
     /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
     pub label_column: ColumnChoice,
     /// How many threads read headers, footers and tables.
@@ -41,6 +44,7 @@ impl Default for SourceOptions {
     fn default() -> Self {
         Self {
             payload: PayloadColumn::Audio(None),
+            track: None,
             label_column: ColumnChoice::Usual,
             threads: 8,
             mmap: false,

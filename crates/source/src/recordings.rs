@@ -43,6 +43,8 @@ pub struct Recordings {
     column_names: Vec<String>,
     /// The order of the rows, if it is not that of the files.
     order: Option<Arc<RowOrder>>,
+    /// As in [`SourceOptions`].
+    track: Option<u32>,
 }
 
 /// Opens files of a format: their paths, the number of files up to the end of each group, and the options.
@@ -128,7 +130,8 @@ impl Recordings {
                 (tables.clone(), Some(tables))
             }
         };
-        Ok(Self { files, tables, groups: ends, column_names: options.columns.clone(), order: None })
+        let column_names = options.columns.clone();
+        Ok(Self { files, tables, groups: ends, column_names, order: None, track: options.track })
     }
 
     /// The same with rows in another order: `orders` has the rows of a group by their numbers within the
@@ -249,7 +252,7 @@ impl Recordings {
             None => (self.files.clone(), number),
         };
         parallel::each("forebay-index", self.shards(), THREADS, |shard| {
-            let mut reader = RecordingsReader::new(files.clone(), self.order.clone());
+            let mut reader = RecordingsReader::new(files.clone(), self.order.clone(), self.track);
             let mut kept = T::default();
             let end = shard.first_row + shard.n_rows;
             for row in shard.first_row..end {
@@ -374,7 +377,7 @@ impl Recordings {
     }
 
     pub fn reader(&self) -> RecordingsReader {
-        RecordingsReader::new(self.files.clone(), self.order.clone())
+        RecordingsReader::new(self.files.clone(), self.order.clone(), self.track)
     }
 
     /// The paths of all rows, in order; a bad row has none.
@@ -479,6 +482,7 @@ impl Source for Recordings {
 pub struct RecordingsReader {
     reader: Box<dyn ReadRows>,
     order: Option<Arc<RowOrder>>,
+    track: Option<u32>,
 }
 
 /// What is known of a row before its samples are read.
@@ -490,8 +494,8 @@ pub struct RowInfo {
 }
 
 impl RecordingsReader {
-    fn new(files: Arc<dyn RowFiles>, order: Option<Arc<RowOrder>>) -> Self {
-        Self { reader: files.row_reader(), order }
+    fn new(files: Arc<dyn RowFiles>, order: Option<Arc<RowOrder>>, track: Option<u32>) -> Self {
+        Self { reader: files.row_reader(), order, track }
     }
 
     /// Codec, rate, channels and length of a row's recording.
@@ -545,6 +549,8 @@ impl ReadRecords for RecordingsReader {
 
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
         let (row, run) = self.in_files(row, run);
-        self.reader.read_row(row, run, request)
+        let mut record = self.reader.read_row(row, run, request)?;
+        record.payload.track = self.track;
+        Ok(record)
     }
 }

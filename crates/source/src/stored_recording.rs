@@ -23,6 +23,8 @@ pub struct StoredRecording {
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides; then `bytes` may be empty.
     pub file: Option<Box<FileRecording>>,
+    /// The number of its audio track, as in [`AudioDecoder::track`](forebay_audio::AudioDecoder::track).
+    pub track: Option<u32>,
     /// What it shares with the records of neighbouring windows of its recording.
     pub window_run: Option<Arc<WindowRun>>,
 }

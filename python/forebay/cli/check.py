@@ -432,6 +432,7 @@ def check(
     stem: Path,
     *,
     audio_column: str | None = None,
+    track: int | None = None,
     allow_paths: bool | Sequence[Path] | None = None,
     truncated: str = "warn",
     damage: str = "silence",
@@ -449,8 +450,11 @@ def check(
     """
     with Files(stem).alone():
         judged: dict[str, str | float] = {"truncated": truncated, "damage": damage, "max_damage": max_damage}
+        if track is not None:
+            judged["track"] = track
         given: dict[str, Any] = {
-            "audio_column": audio_column, "allow_paths": allow_paths, "damage": damage, "max_damage": max_damage,
+            "audio_column": audio_column, "track": track, "allow_paths": allow_paths, "damage": damage,
+            "max_damage": max_damage,
         }  # fmt: skip
         return _check(files, stem, given, judged, restart, stream)
 

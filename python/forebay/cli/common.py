@@ -186,8 +186,14 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 def add_reading(parser: argparse.ArgumentParser, files: str) -> None:
-    """Adds the options about what is read of `files`: the column of recordings, and other folders."""
+    """Adds the options about what is read of `files`: the column of recordings, their track, and other folders."""
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
+    parser.add_argument(
+        "--track",
+        metavar="N",
+        type=int,
+        help="the audio track of files with several (MP4, Matroska, WebM), from 0",
+    )
     parser.add_argument(
         "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=a_folder,
         help="for rows with a path instead of bytes: also read files below FOLDER, not only below the folder of the "
@@ -206,7 +212,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def reading(options: argparse.Namespace) -> dict[str, Any]:
     """The parameters of `add_reading`, as loaders and datasets take them."""
     allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
-    return {"audio_column": options.audio_column, "allow_paths": allow_paths}
+    return {"audio_column": options.audio_column, "track": options.track, "allow_paths": allow_paths}
 
 
 def out_of(options: argparse.Namespace) -> Output:

@@ -150,6 +150,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "audio": Case({"one": "audio", "two": ["audio", "audio"]}),
         "missing_audio": Case("zeros", {"audio": {"one": "audio", "two": "audio"}}),
         "audio_column": Case("audio"),
+        "track": Case(0),
         "label_column": Case("label"),
         "mmap": Case(value=True),
         "allow_paths": Case(value=True),

@@ -163,6 +163,10 @@ def write_sources(folder: Path) -> None:
                 noise = np.random.default_rng(row).normal(0, 0.1, (rate // 2, channels))
                 soundfile.write(table.parent / f"{table.stem}-{row}-{column}.wav", noise, rate)
         table.write_text("\n".join(lines))
+    (folder / "musdb18").mkdir()
+    for song in range(4):
+        shutil.copy(ROOT / "tests/data/audio/tracks/stems.mp4", folder / f"musdb18/{song}.stem.mp4")
+    (folder / "musdb18/train.csv").write_text("path\n" + "".join(f"{song}.stem.mp4\n" for song in range(4)))
     for place in ("rooms", "noise"):
         (folder / place).mkdir()
         soundfile.write(folder / place / "1.wav", np.random.default_rng(1).normal(0, 0.1, 3000), 16_000)

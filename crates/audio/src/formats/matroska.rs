@@ -67,11 +67,16 @@ impl Format for Matroska {
         Ok(head.starts_with(&MAGIC))
     }
 
+    fn has_tracks(&self) -> bool {
+        true
+    }
+
     /// Scans all blocks. None for MPEG audio in a file, whose frames are joined before they are decoded.
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         reader.clear_cache();
+        let number = reader.track;
         let mut source = MatroskaBytes::new(reader);
-        let track = AudioTrack::open(&mut source)?;
+        let track = AudioTrack::open(&mut source, number)?;
         if let TrackCoding::Packets(codec) = track.coding {
             let packets = cache.pools::<PacketPools>().packets.take();
             let Some((table, claims)) = packets_of(&mut source, &track, codec, packets)? else {

@@ -26,8 +26,8 @@ pub(crate) mod wave64;
 use std::{fmt::Debug, ops::Deref};
 
 use crate::{
-    DecoderCache, Info, Result, index::Index, index_file::Parser, joined::CodecBytes,
-    packet_index::PacketIndex, pcm::PcmFormat, read_at::RangeReader,
+    DecoderCache, Error, Info, Result, index::Index, index_file::Parser, joined::CodecBytes,
+    packet_index::PacketIndex, pcm::PcmFormat, read_at::RangeReader, unsupported,
 };
 use flac::FlacIndex;
 use mpeg::MpegIndex;
@@ -76,6 +76,11 @@ pub(crate) trait Format: Debug + Sync {
     /// Whether it is opened with the tags and the junk before it, and finds its start. Others begin at byte 0
     /// of what they are opened from.
     fn finds_start(&self) -> bool {
+        false
+    }
+
+    /// Whether a file may have several audio tracks, of which `open` takes [`RangeReader::track`].
+    fn has_tracks(&self) -> bool {
         false
     }
 
@@ -161,6 +166,26 @@ into_any_index!(
     Packets: PacketIndex,
     Boxed: Box<dyn Index>
 );
+
+/// Checks that a format may have the track of this number.
+///
+/// # Errors
+/// `Unsupported` for one beyond the first in a format of one track.
+pub(crate) fn check_track(format: &dyn Format, track: Option<u32>) -> Result<()> {
+    match track.filter(|&track| track > 0 && !format.has_tracks()) {
+        None => Ok(()),
+        Some(track) => Err(no_track(track, format.name(), 1)),
+    }
+}
+
+/// The error for a track that a file of `n` audio tracks does not have.
+pub(crate) fn no_track(track: u32, format: &str, n: usize) -> Error {
+    let there = match n {
+        1 => "the one audio track has number 0".to_owned(),
+        _ => format!("the {n} audio tracks have the numbers 0 to {}", n.saturating_sub(1)),
+    };
+    unsupported(format!("track is {track}, and the recording ({format}) has no such track: {there}"))
+}
 
 /// How a frame is recognised.
 #[derive(Debug, Clone, Copy)]

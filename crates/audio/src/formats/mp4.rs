@@ -1,5 +1,5 @@
-//! Reads MP4, M4A and MOV: the boxes of a file, and codec, edit and packet positions of its first sound
-//! track.
+//! Reads MP4, M4A and MOV: the boxes of a file, and codec, edit and packet positions of one sound track,
+//! by default the first.
 //!
 //! Input: the bytes of a file. Output: a [`Track`]. The numbers in tables are only claims. Tables are read
 //! entry by entry up to the end of the file's bytes. No packet may be outside the file. All packets together
@@ -23,6 +23,7 @@ use std::ops::Range;
 use crate::{
     Result, corrupt, fallible_alloc,
     field::{Endian, u32_at, u64_at},
+    formats::no_track,
     packet::{Edit, Packet},
     read_at::HeaderBytes,
     unsupported,
@@ -30,7 +31,7 @@ use crate::{
 use description::{Coded, Linear};
 pub(crate) use movie::Mp4;
 
-/// The first sound track of a file.
+/// A sound track of a file.
 #[derive(Debug)]
 pub(crate) struct Track<'a> {
     pub(crate) coded: Coded<'a>,
@@ -105,29 +106,37 @@ fn word(bytes: &[u8], i: usize) -> Option<u32> {
 }
 
 impl<'a> Track<'a> {
-    /// Finds the track and appends its packets to `packets`; if only their bytes one after the other matter
-    /// ([`Coded::is_joined`]), packets that follow one another in the file are one.
+    /// Finds the sound track of this number, or the first, and appends its packets to `packets`; if only
+    /// their bytes one after the other matter ([`Coded::is_joined`]), packets that follow one another in the
+    /// file are one.
     ///
     /// # Errors
-    /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
-    /// for codecs not decoded here.
-    pub(crate) fn open(file: &HeaderBytes<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
+    /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without this sound track
+    /// and for codecs not decoded here.
+    pub(crate) fn open(
+        file: &HeaderBytes<'a>,
+        number: Option<u32>,
+        packets: &mut Vec<Packet>,
+    ) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
         let moov = file_boxes(file).find(|(_, name, _)| name == b"moov");
         let moov = moov.and_then(|(_, _, body)| file.get(body.start, body.end - body.start));
         let moov = moov.ok_or_else(|| missing("moov"))?;
         let is_sound = |media: &[u8]| boxes(media, b"hdlr").any(|hdlr| hdlr.get(8..12) == Some(b"soun"));
-        let (track, media) = boxes(moov, b"trak")
-            .filter_map(|track| Some((track, find(track, &[b"mdia"])?)))
-            .find(|(_, media)| is_sound(media))
-            .ok_or_else(|| {
-                let is_known = |track| find(track, &[b"mdia", b"hdlr"]).is_some();
-                match boxes(moov, b"trak").any(is_known) {
-                    true => unsupported("the MP4 file has no sound track"),
-                    false => missing("hdlr"),
-                }
-            })?;
+        let sounds = || {
+            boxes(moov, b"trak")
+                .filter_map(|track| Some((track, find(track, &[b"mdia"])?)))
+                .filter(|(_, media)| is_sound(media))
+        };
+        let (track, media) = sounds().nth(number.unwrap_or(0) as usize).ok_or_else(|| {
+            let is_known = |track| find(track, &[b"mdia", b"hdlr"]).is_some();
+            match (sounds().count(), number) {
+                (n, Some(number)) if n > 0 => no_track(number, "mp4", n),
+                _ if boxes(moov, b"trak").any(is_known) => unsupported("the MP4 file has no sound track"),
+                _ => missing("hdlr"),
+            }
+        })?;
         let timescale = find(media, &[b"mdhd"]).and_then(timescale).ok_or_else(|| missing("mdhd"))?;
         let table = find(media, &[b"minf", b"stbl"]).ok_or_else(|| missing("stbl"))?;
         let coded = Coded::of(find(table, &[b"stsd"]).ok_or_else(|| missing("stsd"))?, timescale)?;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{AugmentObject, Background, CropConfig, Origin, Sources, Waveforms},
+    config::{AugmentObject, Background, CropConfig, Origin, RowRecording, Sources, Waveforms},
     contract::RowStore,
     error::counted,
     fields::Value,
@@ -62,12 +62,11 @@ impl OpenedSource {
         (clips, rate, least_seconds): (ClipRule, u32, f64),
     ) -> Result<Self, Error> {
         let mut options = SourceOptions {
-            payload: PayloadColumn::Audio(config.first_audio_column().map(str::to_owned)),
             label_column: config.label_column.clone().into(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
             fingerprinted: Some(config.columns_that_matter()),
-            ..config.payload_options()?
+            ..config.recording_options(config.recordings()[0])?
         };
         if config.targets.is_some() {
             options.label_column = ColumnChoice::Nothing;
@@ -117,23 +116,23 @@ impl OpenedSource {
 /// # Errors
 /// As [`Recordings::open`]; [`ErrorKind::Config`] for shards whose rows cannot be read one by one.
 fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Arc<Recordings>>, Error> {
-    let columns = config.audio.as_ref().map(Waveforms::columns).unwrap_or_default();
+    let recordings = config.recordings();
     let is_archive = |shard: &Shard| shard.path.extension().is_some_and(|ending| ending == "tar");
-    if let Some(shard) = source.shards().iter().find(|shard| columns.len() > 1 && is_archive(shard)) {
+    if let Some(shard) = source.shards().iter().find(|shard| recordings.len() > 1 && is_archive(shard)) {
         let message = format!(
-            "{} is an archive, whose members are rows by their endings, and audio has {} columns; give a table of the members: \
+            "{} is an archive, whose members are rows by their endings, and audio has {} recordings; give a table of the members: \
              forebay.Manifest(table, root={:?})",
             shard.path.display(),
-            columns.len(),
+            recordings.len(),
             shard.path.display().to_string()
         );
         return Err(Error::new(ErrorKind::Config, message));
     }
-    let open = |column: &str| {
+    let open = |recording: RowRecording<'_>| {
+        let column = recording.column.unwrap_or_default();
         let found = config.arrow_files.open(&SourceOptions {
-            payload: PayloadColumn::Audio(Some(column.to_owned())),
             label_column: ColumnChoice::Nothing,
-            ..config.payload_options()?
+            ..config.recording_options(recording)?
         })?;
         if found.n_rows() != source.n_rows() {
             let message = format!(
@@ -152,7 +151,7 @@ fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Ar
         })?;
         Ok(Arc::new(found))
     };
-    columns.into_iter().skip(1).map(open).collect()
+    recordings.into_iter().skip(1).map(open).collect()
 }
 
 /// Logs that the schema has another rate than clips whose rate was not chosen.

@@ -87,6 +87,12 @@ macro_rules! access_parameters {
         /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
         /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, free, elsewhere(audio_key, audio_field);
+        /// Number of the audio track of a recording, counted from 0 among the audio tracks of its file, in
+        /// order: MP4, Matroska and WebM may have several. With `audio=`, also a dict of its names, as in
+        /// `{"mixture": 0, "vocals": 4}`, with a list for a list of columns; names left out have None. A
+        /// recording without this track raises `DecodeError`. None: the first, or the one that the
+        /// file marks as its default.
+        track: Tracks = None, free, elsewhere(track_index, audio_track, stream, stream_index);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: rows have no labels.
         label_column: OptionalText = None, free,
@@ -147,6 +153,7 @@ impl AccessConfig {
             audio: self.audio.clone(),
             missing_audio: self.missing_audio.clone(),
             audio_column: self.audio_column.clone(),
+            track: self.track.clone(),
             label_column: self.label_column.clone(),
             max_record_bytes: self.max_record_bytes,
             max_decoded_seconds: self.max_decoded_seconds,

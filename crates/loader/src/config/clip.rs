@@ -252,7 +252,10 @@ impl LoaderConfig {
             crop,
             augment,
             mix_sources,
-            waveforms: self.audio.as_ref().map(|audio| audio.plan(self.missing_audio == "zeros")),
+            waveforms: self
+                .audio
+                .as_ref()
+                .map(|audio| audio.plan(self.track.as_ref(), self.missing_audio == "zeros")),
             features,
             max_decoded_seconds,
             damage,

@@ -89,6 +89,9 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
+        if let Some(track) = &self.track {
+            problems.extend(track.problems(self.audio.as_ref()));
+        }
         if let Some(audio) = &self.audio {
             problems.extend(audio.problems());
             if self.audio_column.is_some() {

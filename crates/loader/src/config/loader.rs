@@ -190,6 +190,12 @@ macro_rules! loader_parameters {
         /// rate: `"samples@16000"`. None: the schema's Audio feature, else `audio`; in a table `path`,
         /// `file_name`, `audio` or the like.
         audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
+        /// Number of the audio track of a recording, counted from 0 among the audio tracks of its file, in
+        /// order: MP4, Matroska and WebM may have several. With `audio=`, also a dict of its names, as in
+        /// `{"mixture": 0, "vocals": 4}`, with a list for a list of columns; names left out have None. A
+        /// recording without this track is a bad record (`unsupported`). None: the first, or the one that the
+        /// file marks as its default.
+        track: Tracks = None, state(track), elsewhere(track_index, audio_track, stream, stream_index);
         /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
         /// one. Empty: batches have no labels.
         label_column: OptionalText = None, state,

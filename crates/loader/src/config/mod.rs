@@ -35,7 +35,9 @@ pub use policy::PolicyConfig;
 pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable};
 pub use tokens::TokenConfig;
-pub use waveforms::{MOST_WAVEFORMS, WaveformField, Waveforms};
+pub use waveforms::{
+    FieldTracks, MOST_WAVEFORMS, RowRecording, Tracks, WaveformField, Waveforms, track_number,
+};
 
 pub(crate) use crate::error::shown;
 use crate::{
@@ -45,7 +47,7 @@ use crate::{
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Batching, Mixture, Order, Stop, WeightStage},
     sampling::Sampling,
-    source::{SourceOptions, Subset},
+    source::{PayloadColumn, SourceOptions, Subset},
     targets::TargetConfig,
     tasks::{AudioPlan, Outputs, WaveformPlan},
     transform::{Form, Layout, augment::Convolver},
@@ -143,11 +145,14 @@ impl LoaderConfig {
         names
     }
 
-    /// The column of the recordings that decide where clips are, if one is named.
-    pub fn first_audio_column(&self) -> Option<&str> {
+    /// The recordings of a row that are read; the first one decides where clips are.
+    pub fn recordings(&self) -> Vec<RowRecording<'_>> {
         match &self.audio {
-            Some(audio) => audio.columns().first().copied(),
-            None => self.audio_column.as_deref(),
+            Some(audio) => audio.recordings(self.track.as_ref()),
+            None => {
+                let track = self.track.as_ref().and_then(Tracks::of_all);
+                vec![RowRecording { column: self.audio_column.as_deref(), track }]
+            }
         }
     }
 
@@ -164,6 +169,16 @@ impl LoaderConfig {
             cache: self.disk_cache()?,
             ..SourceOptions::default()
         })
+    }
+
+    /// How a recording of each row is read, without any other column.
+    ///
+    /// # Errors
+    /// As [`Self::disk_cache`].
+    pub fn recording_options(&self, recording: RowRecording<'_>) -> Result<SourceOptions> {
+        let RowRecording { column, track } = recording;
+        let payload = PayloadColumn::Audio(column.map(str::to_owned));
+        Ok(SourceOptions { payload, track, ..self.payload_options()? })
     }
 
     /// Whether the paths of rows are read: as a field, or to find annotations.

@@ -57,6 +57,7 @@ pub mod kind {
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
     pub type Waveforms = Option<crate::config::Waveforms>;
+    pub type Tracks = Option<crate::config::Tracks>;
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
     pub type Crop = Option<crate::config::CropObject>;
@@ -203,6 +204,12 @@ macro_rules! kind_text {
     };
     (stub Waveforms) => {
         "Mapping[str, str | Sequence[str]] | None"
+    };
+    (docs Tracks) => {
+        "int, or dict of str and int, optional"
+    };
+    (stub Tracks) => {
+        "int | Mapping[str, int | Sequence[int]] | None"
     };
     (docs Ids) => {
         "dict, optional"

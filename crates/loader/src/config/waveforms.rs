@@ -1,11 +1,18 @@
 //! [`Waveforms`]: the recordings of a row, if it has several, and the fields that they become.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
-use crate::tasks::{PlannedField, WaveformPlan};
+use crate::{
+    Error, ErrorKind, Result,
+    error::shown,
+    tasks::{PlannedField, WaveformPlan},
+};
 
 /// The most recordings of a row.
 pub const MOST_WAVEFORMS: usize = 64;
+
+/// The largest number of a track.
+const MOST_TRACK: i64 = 65_535;
 
 /// The parameter `audio`: a field for each name, of one column or of several that are stacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,16 +31,33 @@ pub struct WaveformField {
 }
 
 impl Waveforms {
-    /// The columns, each once, in the order in which they are named first.
-    pub fn columns(&self) -> Vec<&str> {
-        let mut columns = Vec::<&str>::new();
-        for column in self.fields.iter().flat_map(|field| &field.columns) {
-            if !columns.contains(&&**column) {
+    /// The recording of each waveform, in the order of the fields.
+    fn waveforms<'a>(&'a self, tracks: Option<&'a Tracks>) -> impl Iterator<Item = RowRecording<'a>> {
+        self.fields.iter().flat_map(move |field| {
+            field.columns.iter().enumerate().map(move |(at, column)| RowRecording {
+                column: Some(column),
+                track: tracks.and_then(|tracks| tracks.of_field(&field.name, at)),
+            })
+        })
+    }
+
+    /// The recordings, each once, in the order in which they are named first.
+    pub fn recordings<'a>(&'a self, tracks: Option<&'a Tracks>) -> Vec<RowRecording<'a>> {
+        let mut recordings = Vec::new();
+        for recording in self.waveforms(tracks) {
+            if !recordings.contains(&recording) {
                 // bounded: as many as were given.
-                columns.push(column);
+                recordings.push(recording);
             }
         }
-        columns
+        recordings
+    }
+
+    /// The number of the recording, among [`Self::recordings`], of each waveform.
+    pub fn numbers(&self, tracks: Option<&Tracks>) -> Vec<usize> {
+        let recordings = self.recordings(tracks);
+        let number = |sought| recordings.iter().position(|recording| *recording == sought).unwrap_or(0);
+        self.waveforms(tracks).map(number).collect()
     }
 
     pub fn n_waveforms(&self) -> usize {
@@ -48,17 +72,14 @@ impl Waveforms {
     }
 
     /// The plan of them, before the files are open; `fills_missing`: with zeros for nulls.
-    pub fn plan(&self, fills_missing: bool) -> WaveformPlan {
-        let columns = self.columns();
-        let number = |sought: &String| columns.iter().position(|column| column == sought).unwrap_or(0);
-        let recordings = self.fields.iter().flat_map(|field| &field.columns).map(number).collect();
+    pub fn plan(&self, tracks: Option<&Tracks>, fills_missing: bool) -> WaveformPlan {
         let field = |field: &WaveformField| PlannedField {
             name: field.name.clone(),
             stacked: field.is_stacked.then_some(field.columns.len()),
         };
         let fields = self.fields.iter().map(field).collect();
-        let columns = columns.into_iter().map(str::to_owned).collect();
-        WaveformPlan::new(fields, recordings, columns).filling_missing(fills_missing)
+        let names = self.recordings(tracks).iter().map(ToString::to_string).collect();
+        WaveformPlan::new(fields, self.numbers(tracks), names).filling_missing(fills_missing)
     }
 
     pub fn problems(&self) -> Vec<String> {
@@ -79,5 +100,114 @@ impl Waveforms {
             problems.push(format!("audio has {n} recordings of a row, must have at most {MOST_WAVEFORMS}"));
         }
         problems
+    }
+}
+
+/// A recording of a row: its column, None for the usual one, and the number of its track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRecording<'a> {
+    pub column: Option<&'a str>,
+    pub track: Option<u32>,
+}
+
+impl fmt::Display for RowRecording<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "column {:?}", self.column.unwrap_or_default())?;
+        self.track.map_or(Ok(()), |track| write!(f, ", track {track}"))
+    }
+}
+
+/// The parameter `track`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tracks {
+    /// Of every recording.
+    All(i64),
+    /// By the names of `audio`: one number, or as many as a list of columns has.
+    Named(Vec<(String, FieldTracks)>),
+}
+
+/// The tracks of a field of `audio`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldTracks {
+    One(i64),
+    Each(Vec<i64>),
+}
+
+impl FieldTracks {
+    fn numbers(&self) -> &[i64] {
+        match self {
+            Self::One(number) => std::slice::from_ref(number),
+            Self::Each(numbers) => numbers,
+        }
+    }
+}
+
+impl Tracks {
+    /// That of a row's only recording.
+    pub fn of_all(&self) -> Option<u32> {
+        match self {
+            Self::All(number) => u32::try_from(*number).ok(),
+            Self::Named(_) => None,
+        }
+    }
+
+    /// That of the column number `at` of a field.
+    fn of_field(&self, name: &str, at: usize) -> Option<u32> {
+        let Self::Named(fields) = self else { return self.of_all() };
+        let number = match &fields.iter().find(|(field, _)| field == name)?.1 {
+            FieldTracks::One(number) => *number,
+            FieldTracks::Each(numbers) => *numbers.get(at)?,
+        };
+        u32::try_from(number).ok()
+    }
+
+    fn range(name: &str, number: &i64) -> Option<String> {
+        let is_wrong = !(0..=MOST_TRACK).contains(number);
+        is_wrong.then(|| format!("{name} is {}, must be 0 to {MOST_TRACK}", shown(*number)))
+    }
+
+    pub(super) fn problems(&self, audio: Option<&Waveforms>) -> Vec<String> {
+        let fields = match (self, audio) {
+            (Self::All(number), _) => return Self::range("track", number).into_iter().collect(),
+            (Self::Named(_), None) => {
+                return vec![
+                    "track is a dict, whose names are those of audio, and audio names none; give one number"
+                        .to_owned(),
+                ];
+            }
+            (Self::Named(fields), Some(_)) => fields,
+        };
+        let audio = audio.map_or(&[][..], |audio| &audio.fields);
+        let mut problems = Vec::new();
+        for (name, tracks) in fields {
+            let place = format!("track[{name:?}]");
+            problems.extend(tracks.numbers().iter().filter_map(|number| Self::range(&place, number)));
+            let Some(field) = audio.iter().find(|field| field.name == *name) else {
+                let names: Vec<_> = audio.iter().map(|field| &field.name).collect();
+                problems.push(format!("track has {name:?}, must have names of audio: {names:?}"));
+                continue;
+            };
+            if let FieldTracks::Each(numbers) = tracks
+                && (!field.is_stacked || numbers.len() != field.columns.len())
+            {
+                let expected = match field.is_stacked {
+                    true => format!("a number, or {} for its columns", field.columns.len()),
+                    false => "one number, since it has one column".to_owned(),
+                };
+                problems.push(format!("{place} has {} in a list, must be {expected}", numbers.len()));
+            }
+        }
+        problems
+    }
+}
+
+/// The number of one track, where there are no fields.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a number out of range.
+pub fn track_number(track: Option<i64>) -> Result<Option<u32>> {
+    match track.and_then(|number| Tracks::range("track", &number)) {
+        Some(problem) => Err(Error::new(ErrorKind::Config, problem)),
+        None => Ok(track.and_then(|number| u32::try_from(number).ok())),
     }
 }

@@ -28,13 +28,13 @@ pub struct WaveformPlan {
     pub(super) fills_missing: bool,
     /// The number of the recording, among those that are read, of each waveform in the order of the fields.
     pub(super) recordings: Vec<usize>,
-    /// Columns of the recordings that are read.
-    pub(super) columns: Vec<String>,
+    /// The recordings that are read, as messages name them.
+    pub(super) names: Vec<String>,
     /// Those besides the first; empty until the files are open.
     pub(super) others: Vec<OtherRecordings>,
 }
 
-/// The recordings of one column, in the rows of the loader.
+/// The recordings of one column and track, in the rows of the loader.
 #[derive(Clone)]
 pub struct OtherRecordings(pub(super) Arc<dyn RecordingPool>);
 
@@ -52,10 +52,10 @@ impl OtherRecordings {
 }
 
 impl WaveformPlan {
-    /// Of these columns, before the files are open; `recordings` has the number of the column of each
+    /// Of recordings with these names, before the files are open; `recordings` has the number of that of each
     /// waveform.
-    pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, columns: Vec<String>) -> Self {
-        Self { fields, fills_missing: false, recordings, columns, others: Vec::new() }
+    pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, names: Vec<String>) -> Self {
+        Self { fields, fills_missing: false, recordings, names, others: Vec::new() }
     }
 
     /// The same, with zeros for nulls or not.
@@ -64,7 +64,7 @@ impl WaveformPlan {
         Self { fills_missing, ..self }
     }
 
-    /// The same with the recordings of the columns besides the first, in their order.
+    /// The same with the recordings besides the first, in their order.
     #[must_use]
     pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
         Self { others, ..self }
@@ -77,6 +77,6 @@ impl WaveformPlan {
 
     /// The recordings of a row that are read besides the first.
     pub fn n_others(&self) -> usize {
-        self.columns.len().saturating_sub(1)
+        self.names.len().saturating_sub(1)
     }
 }

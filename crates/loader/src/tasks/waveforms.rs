@@ -22,7 +22,7 @@ pub struct WaveformReader {
     others: Vec<OtherWaveform>,
     /// As in [`WaveformPlan`].
     recordings: Vec<usize>,
-    columns: Vec<String>,
+    names: Vec<String>,
     /// The clip of each of the others.
     read: Vec<Vec<f32>>,
     fills_missing: bool,
@@ -47,7 +47,7 @@ impl fmt::Debug for OtherWaveform {
 impl WaveformReader {
     /// For the places of these clips; `None` if a row has one recording.
     pub fn new(planner: &ClipPlanner) -> Option<Self> {
-        let WaveformPlan { recordings, columns, others, fills_missing, .. } =
+        let WaveformPlan { recordings, names, others, fills_missing, .. } =
             planner.plan().waveforms.as_ref()?;
         let other = |OtherRecordings(pool): &OtherRecordings| OtherWaveform {
             reader: pool.reader(),
@@ -57,7 +57,7 @@ impl WaveformReader {
         Some(Self {
             others: others.iter().map(other).collect(),
             recordings: recordings.clone(),
-            columns: columns.clone(),
+            names: names.clone(),
             fills_missing: *fills_missing,
             // bounded: as many as are named.
             read: vec![Vec::new(); others.len()],
@@ -71,21 +71,19 @@ impl WaveformReader {
     /// as many channels of `n` samples.
     ///
     /// # Errors
-    /// As of the first recording, with the name of the column.
+    /// As of the first recording, with the name of the recording.
     pub fn join(&mut self, record: &Record, place: ClipPlace, first: &[f32], n: usize) -> Result<&[f32]> {
-        let named = |column: &str, error: Error| Error {
-            message: format!("column {column:?}: {}", error.message),
-            ..error
-        };
-        let others = self.others.iter_mut().zip(&mut self.read).zip(self.columns.iter().skip(1));
-        for (((other, out), column), present) in others.zip(self.is_present.iter_mut().skip(1)) {
+        let named =
+            |name: &str, error: Error| Error { message: format!("{name}: {}", error.message), ..error };
+        let others = self.others.iter_mut().zip(&mut self.read).zip(self.names.iter().skip(1));
+        for (((other, out), name), present) in others.zip(self.is_present.iter_mut().skip(1)) {
             fallible_alloc::resize(out, first.len(), 0.0)?;
             let is_present = match other.read(record, place, out, n) {
                 Err(error) if self.fills_missing && error.kind == ErrorKind::Null => {
                     out.fill(0.0);
                     false
                 }
-                read => read.map(|()| true).map_err(|error| named(column, error))?,
+                read => read.map(|()| true).map_err(|error| named(name, error))?,
             };
             *present = is_present;
         }

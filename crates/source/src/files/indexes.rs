@@ -99,7 +99,7 @@ impl Indexes {
             return Ok(index);
         }
         let path = recording.resolved();
-        let index = match path.as_deref().and_then(|path| self.on_disk(path, version)) {
+        let index = match path.as_deref().and_then(|path| self.on_disk(decoder, path, version)) {
             Some(index) => {
                 self.found.fetch_add(1, Ordering::Relaxed);
                 index
@@ -112,8 +112,9 @@ impl Indexes {
         Ok(index)
     }
 
-    fn on_disk(&self, path: &Path, version: Version) -> Option<RangeIndex> {
-        RangeIndex::from_bytes(&self.sidecars.read(path, version)?).ok()
+    fn on_disk(&self, decoder: &AudioDecoder, path: &Path, version: Version) -> Option<RangeIndex> {
+        let index = RangeIndex::from_bytes(&self.sidecars.read(path, version)?).ok()?;
+        Some(index.of_track(decoder.track))
     }
 
     /// Codec, rate, channels and length of the recording, whose index is then on disk, if it can be.
@@ -127,7 +128,7 @@ impl Indexes {
     ) -> Result<(Info, IndexLocation)> {
         let version = recording.file.version();
         let path = recording.resolved();
-        if let Some(index) = path.as_deref().and_then(|path| self.on_disk(path, version)) {
+        if let Some(index) = path.as_deref().and_then(|path| self.on_disk(decoder, path, version)) {
             return Ok((index.info(), IndexLocation::Found));
         }
         recording.announce_ends();

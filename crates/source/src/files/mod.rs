@@ -70,6 +70,8 @@ pub struct FilesSource {
     files: FileSet,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
+    /// As in [`SourceOptions`].
+    track: Option<u32>,
     path_policy: PathPolicy,
     opened: reader::SharedFiles,
     tables: Vec<RecordingTable>,
@@ -138,6 +140,7 @@ impl FilesSource {
             files,
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
+            track: options.track,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
             opened: reader::SharedFiles::new(),
             contents,

@@ -34,7 +34,7 @@ use crate::{
     storage::StoredFile,
     urls,
 };
-use forebay_audio::Info;
+use forebay_audio::{AudioDecoder, Info};
 
 /// Files of at most this many bytes are read whole, in one read.
 const SMALL: u64 = 256 << 10;
@@ -84,17 +84,14 @@ pub struct FilesReader {
     permits: MemoryPermits,
     /// The last small file and its bytes: segments of a file are often neighbours.
     last: Option<(Key, Bytes)>,
-    decoder: forebay_audio::AudioDecoder,
+    decoder: AudioDecoder,
 }
 
 impl FilesReader {
     pub(super) fn new(source: Arc<FilesSource>) -> Self {
-        Self {
-            source,
-            permits: MemoryPermits::default(),
-            last: None,
-            decoder: forebay_audio::AudioDecoder::new(),
-        }
+        let mut decoder = AudioDecoder::new();
+        decoder.track = source.track;
+        Self { source, permits: MemoryPermits::default(), last: None, decoder }
     }
 
     /// The values of a row, without its recording.
@@ -171,7 +168,10 @@ impl FilesReader {
         if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
             self.last = Some((key, bytes.clone()));
         }
-        Ok(RawRecord::new(StoredRecording { bytes, file: Some(Box::new(file)), window_run: None }, values))
+        Ok(RawRecord::new(
+            StoredRecording { bytes, file: Some(Box::new(file)), ..StoredRecording::default() },
+            values,
+        ))
     }
 
     /// Reads what is wanted of a recording.

@@ -99,15 +99,17 @@ impl RecordingFile<'_> {
     }
 
     /// The resolved path, by which the index is kept; of a member that of the archive and the member's place,
-    /// after a byte that no path has.
+    /// after a byte that no path has. So is the number of a track that was chosen.
     pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
         let path = self.source.files.storage.resolve(self.file.path()).ok()?;
-        if !is_archived {
-            return Some(path);
-        }
         let mut path = path.into_os_string();
-        path.push(format!("\0{}+{}", self.at, self.len));
+        if is_archived {
+            path.push(format!("\0{}+{}", self.at, self.len));
+        }
+        if let Some(track) = self.source.track {
+            path.push(format!("\0track {track}"));
+        }
         Some(path.into())
     }
 

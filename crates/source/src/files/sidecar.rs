@@ -6,7 +6,7 @@
 //!
 //! The file is an [index file](index_file) whose key is the recording's size (u64) and time of the last
 //! change (u64 seconds, u32 nanoseconds), and its path; to a URL's path a zero and a hash of the ETag (u64)
-//! are added. Its name is a hash of the path.
+//! are added. The path also names the member of an archive, and the track. Its name is a hash of the path.
 
 use std::{
     env, fs,

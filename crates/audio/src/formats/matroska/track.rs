@@ -1,7 +1,8 @@
 //! The first elements of a file: its kind, and the audio track that is decoded.
 //!
 //! Of several audio tracks that are not disabled, the first one with the flag `FlagDefault` is taken, which
-//! is set unless a file says otherwise; without any, the first one.
+//! is set unless a file says otherwise; without any, the first one. A number counts all audio tracks, also
+//! disabled ones.
 //!
 //! Source: RFC 9559, sections 5.1.2 and 5.1.4; RFC 8794, section 11.2; Matroska Codec Specifications.
 
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     Codec, Error, Result, corrupt, fallible_alloc,
     field::Endian,
+    formats::no_track,
     pcm::{Coding, float_coding, int_coding},
     unsupported,
 };
@@ -91,12 +93,13 @@ fn content<'s>(
 }
 
 impl AudioTrack {
-    /// Reads the elements before the first cluster.
+    /// Reads the elements before the first cluster, and finds the audio track of this number, or the usual
+    /// one.
     ///
     /// # Errors
-    /// `Corrupt` if they are damaged or cut short, `Unsupported` without an audio track, for codecs that are
-    /// not decoded here, and for other files of EBML.
-    pub fn open(source: &mut MatroskaBytes<'_, '_>) -> Result<Self> {
+    /// `Corrupt` if they are damaged or cut short, `Unsupported` without this audio track, for codecs that
+    /// are not decoded here, and for other files of EBML.
+    pub fn open(source: &mut MatroskaBytes<'_, '_>, track: Option<u32>) -> Result<Self> {
         let first = head(source, 0)?;
         let header = content(source, first.len, first.size, "EBML")?;
         // Texts may be filled up with zeros.
@@ -128,28 +131,32 @@ impl AudioTrack {
                     tick = scale.filter(|&tick| tick > 0).unwrap_or(tick);
                 }
                 TRACKS if found.is_none() => {
-                    found = Some(Self::of_tracks(content(source, at + len, size, "Tracks")?)?);
+                    found = Some(Self::of_tracks(content(source, at + len, size, "Tracks")?, track)?);
                 }
                 _ => {}
             }
             let end = size.and_then(|size| (at + len).checked_add(size));
             at = end.ok_or_else(|| corrupt("an element before the first cluster has no size").at_byte(at))?;
         }
-        let track =
+        let found =
             found.ok_or_else(|| corrupt("the Matroska file has no Tracks before its first cluster"))?;
-        Ok(Self { tick, clusters: at, segment_end, ..track })
+        Ok(Self { tick, clusters: at, segment_end, ..found })
     }
 
-    fn of_tracks(tracks: &[u8]) -> Result<Self> {
+    fn of_tracks(tracks: &[u8], track: Option<u32>) -> Result<Self> {
         let number = |entry: &[u8], id| find(entry, id).and_then(ebml::uint);
         let entries = || elements(tracks).filter(|(id, _)| *id == TRACK_ENTRY).map(|(_, entry)| entry);
-        let is_audio =
-            |entry: &&[u8]| number(entry, TRACK_TYPE) == Some(2) && number(entry, FLAG_ENABLED) != Some(0);
+        let sounds = || entries().filter(|entry| number(entry, TRACK_TYPE) == Some(2));
+        let enabled = || sounds().filter(|entry| number(entry, FLAG_ENABLED) != Some(0));
         let is_default = |entry: &&[u8]| number(entry, FLAG_DEFAULT) != Some(0);
-        let entry = entries().filter(is_audio).find(is_default).or_else(|| entries().find(is_audio));
-        let entry = entry.ok_or_else(|| match entries().next() {
-            Some(_) => unsupported("the Matroska file has no audio track"),
-            None => corrupt("the Matroska file has no tracks"),
+        let entry = match track {
+            Some(track) => sounds().nth(track as usize),
+            None => enabled().find(is_default).or_else(|| enabled().next()),
+        };
+        let entry = entry.ok_or_else(|| match (entries().next(), track, sounds().count()) {
+            (None, ..) => corrupt("the Matroska file has no tracks"),
+            (_, Some(track), n @ 1..) => no_track(track, "matroska", n),
+            _ => unsupported("the Matroska file has no audio track"),
         })?;
         if find(entry, CONTENT_ENCODINGS).is_some() {
             return Err(unsupported(

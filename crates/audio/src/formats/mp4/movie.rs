@@ -44,12 +44,18 @@ impl Format for Mp4 {
         Ok(matches!(head.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"wide" | b"skip" | b"free")))
     }
 
-    /// Opens the first sound track; None if its pieces are joined before they are decoded, in a file.
+    fn has_tracks(&self) -> bool {
+        true
+    }
+
+    /// Opens a sound track, by default the first; None if its pieces are joined before they are decoded, in a
+    /// file.
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         let mut packets = cache.pools::<PacketPools>().packets.take();
+        let track = reader.track;
         let found = reader.parse(|file| {
             packets.clear();
-            let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
+            let Track { coded, timescale, edit } = Track::open(file, track, &mut packets)?;
             let codes = match coded {
                 Coded::Packets { codec, setup } => Codes::Packets(DecoderSetup::checked(codec, setup)),
                 Coded::Flac { info } => Codes::Flac(*info),

@@ -174,18 +174,23 @@ impl ClipIdentity<'_> {
     /// The fields by the numbers of their recordings, and these; not the names of the columns.
     fn audio(&self) -> Option<Value> {
         let audio = self.config.audio.as_ref()?;
-        let columns = audio.columns();
-        let number = |sought: &String| columns.iter().position(|column| column == sought);
+        let mut numbers = audio.numbers(self.config.track.as_ref()).into_iter();
         let fields: Vec<_> = audio
             .fields
             .iter()
             .map(|field| {
-                let recordings: Vec<_> = field.columns.iter().map(number).collect();
+                let recordings: Vec<_> = numbers.by_ref().take(field.columns.len()).collect();
                 json!([field.name, recordings, field.is_stacked])
             })
             .collect();
         let others: Vec<_> = self.others.iter().map(|source| hex(source.fingerprint())).collect();
         Some(json!({"fields": fields, "others": others}))
+    }
+
+    /// The tracks of the recordings that are read, if any was chosen.
+    fn track(&self) -> Option<Value> {
+        let tracks: Vec<_> = self.config.recordings().iter().map(|recording| recording.track).collect();
+        tracks.iter().any(Option::is_some).then(|| json!(tracks))
     }
 
     /// As before there was a choice, unless it is another.

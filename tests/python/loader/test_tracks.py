@@ -1,0 +1,245 @@
+"""`track=`: one of several audio tracks of a file."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+import conformance
+import forebay
+from conformance import spawned
+from forebay import ConfigError, DecodeError, augment, crops, features
+from paths import DATA
+
+TRACKS = DATA / "audio/tracks"
+STEMS = TRACKS / "stems.mp4"
+RATE = 16000
+NAMES = {"mixture": 0, "low": 1, "high": 2}
+GIVEN: dict[str, Any] = {
+    "features": features.Waveform(sample_rate=RATE), "clip_seconds": 0.25, "batch_size": 2, "n_workers": 2, "seed": 3,
+    "shuffle_min_size": 0, "infinite": False, "order": "sequential", "on_error": "raise",
+}  # fmt: skip
+STACKED: dict[str, Any] = {
+    "audio": {"mixture": "path", "parts": ["path", "path"]},
+    "track": {"mixture": 0, "parts": [1, 2]},
+}
+
+
+def padded(to: Path, n: int) -> Path:
+    """The file of stems with `n` bytes more, in a box that readers skip."""
+    to.write_bytes(STEMS.read_bytes() + (8 + n).to_bytes(4, "big") + b"free" + bytes(n))
+    return to
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five rows: files that are read whole, and files that are read by ranges."""
+    folder = tmp_path_factory.mktemp("tracks")
+    for row in range(5):
+        padded(folder / f"{row}.mp4", 400_000 * (row % 2))
+    path = folder / "stems.csv"
+    path.write_text("path\n" + "".join(f"{row}.mp4\n" for row in range(5)))
+    return path
+
+
+def decoded(track: int | None) -> np.ndarray:
+    samples, rate = forebay.decode(STEMS.read_bytes(), track=track)
+    assert rate == RATE
+    return samples
+
+
+def batches(files: Any, **given: Any) -> list[dict[str, Any]]:
+    return list(forebay.Loader(files, **{**GIVEN, **given}))
+
+
+def test_decode_takes_a_track() -> None:
+    whole = [decoded(track) for track in range(5)]
+    assert len({samples.tobytes() for samples in whole}) == 5
+    np.testing.assert_array_equal(decoded(None), whole[0])
+    for name, usual in (("tracks.mp4", 0), ("tracks.mkv", 1)):
+        data = (TRACKS / name).read_bytes()
+        usual_samples, rate = forebay.decode(data)
+        found, found_rate = forebay.decode(data, track=usual)
+        assert rate == found_rate
+        np.testing.assert_array_equal(usual_samples, found)
+    with pytest.raises(DecodeError, match=r"track is 5, and the recording .mp4. has no such track: the 5 audio"):
+        decoded(5)
+    with pytest.raises(DecodeError, match="ac-3"):
+        forebay.decode((TRACKS / "tracks.mp4").read_bytes(), track=3)
+    with pytest.raises(ConfigError, match="track is -1, must be 0 to 65535"):
+        decoded(-1)
+    with pytest.raises(TypeError, match=r"track is 'low' .type str., must be an int"):
+        forebay.decode(STEMS.read_bytes(), track="low")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("track", [None, 0, 1, 2])
+def test_a_loader_of_one_track(table: Path, track: int | None) -> None:
+    for batch in batches(table, track=track, crop=crops.Whole(), clip_seconds=5.0):
+        for waveform in batch["waveform"]:
+            np.testing.assert_array_equal(waveform, decoded(track))
+
+
+def test_the_same_column_with_unlike_tracks(table: Path) -> None:
+    given: dict[str, Any] = {"audio": dict.fromkeys(NAMES, "path"), "track": NAMES, "crop": None}
+    whole = {name: decoded(track) for name, track in NAMES.items()}
+    for batch in batches(table, outputs=["start"], **given):
+        for at, start in enumerate(batch["start"]):
+            first = round(start * RATE)
+            for name, samples in whole.items():
+                np.testing.assert_array_equal(batch[name][at], samples[first : first + RATE // 4])
+
+
+def test_stacked_tracks_of_a_column(table: Path) -> None:
+    alone = batches(table, audio=dict.fromkeys(NAMES, "path"), track=NAMES)
+    for stacked, batch in zip(batches(table, **STACKED), alone, strict=True):
+        np.testing.assert_array_equal(stacked["mixture"], batch["mixture"])
+        np.testing.assert_array_equal(stacked["parts"], np.stack([batch["low"], batch["high"]], axis=1))
+    # One number is that of all, and names that are left out have the usual track.
+    for same, batch in zip(batches(table, audio={"a": "path", "b": "path"}, track=2), alone, strict=True):
+        np.testing.assert_array_equal(same["a"], batch["high"])
+        np.testing.assert_array_equal(same["b"], batch["high"])
+    usual = batches(table, audio=dict.fromkeys(NAMES, "path"), track={"low": 1, "high": 2})
+    for one, other in zip(usual, alone, strict=True):
+        np.testing.assert_array_equal(one["mixture"], other["mixture"])
+
+
+def test_shards_and_datasets(table: Path, tmp_path: Path) -> None:
+    shard = tmp_path / "a.arrow"
+    rows = pa.table({"audio": [{"bytes": STEMS.read_bytes(), "path": "a.mp4"}] * 3})
+    with pa.OSFile(str(shard), "wb") as file, pyarrow.ipc.new_stream(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=1)
+    given: dict[str, Any] = {"crop": crops.Whole(), "clip_seconds": 5.0, "label_column": ""}
+    for batch in batches(shard, audio={"mixture": "audio", "high": "audio"}, track={"high": 2}, **given):
+        np.testing.assert_array_equal(batch["mixture"][0], decoded(0))
+        np.testing.assert_array_equal(batch["high"][0], decoded(2))
+    with forebay.AudioDataset(table, features=None, sample_rate=RATE, track=2) as data:
+        np.testing.assert_array_equal(data.waveform(1)[0][0], decoded(2))
+        assert data.recipe.to_dict()["track"] == 2
+
+
+def test_own_rows_are_mixed_from_the_track(table: Path) -> None:
+    """The rows that a `Mix` takes from the loader have the loader's track."""
+    step = augment.Mix(snr_db=0.0)
+    [mixed] = batches(table, track=1, augment=[step], batch_size=5, n_workers=1)
+    [plain] = batches(table, track=1, augment=False, batch_size=5, n_workers=1)
+    times = np.arange(RATE // 4) / RATE
+    for hertz in (1000.0, 1500.0):
+        level = np.abs(mixed["waveform"] @ np.exp(-2j * np.pi * hertz * times)).max() / len(times)
+        assert level < 0.01
+    assert np.abs(mixed["waveform"]).max() > np.abs(plain["waveform"]).max()
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    with spawned() as made:
+        yield made
+
+
+def test_ranks_resume_and_replay(processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    """Of 30 rows two are bad: one names a file without the track, one no recording."""
+    shutil.copy(DATA / "recordings/rugr_drum.wav", tmp_path / "7.wav")
+    (tmp_path / "17.mp4").write_bytes(b"no recording")
+    shutil.copy(STEMS, tmp_path / "stems.mp4")
+    names = {7: "7.wav", 17: "17.mp4"}
+    path = tmp_path / "stems.csv"
+    path.write_text("path\n" + "".join(f"{names.get(row, 'stems.mp4')}\n" for row in range(30)))
+    given: dict[str, Any] = {
+        **STACKED, "features": GIVEN["features"], "clip_seconds": 0.02, "batch_size": 8, "order": "global",
+        "infinite": True, "n_workers": 2, "shuffle_buffer_size": 40, "shuffle_min_size": 20,
+    }  # fmt: skip
+    case = conformance.Case(path, given, processes, tmp_path)
+    assert case.bad == {7, 17}
+    for check in (conformance.workers, conformance.ranks, conformance.resume, conformance.replay_and_plan,
+                  conformance.pickling, conformance.bad_records):  # fmt: skip
+        check(case)
+
+
+def test_the_state_names_other_tracks(table: Path) -> None:
+    def state(**given: Any) -> dict[str, Any]:
+        with forebay.Loader(table, **{**GIVEN, **given}) as loader:
+            found: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
+            return found
+
+    saved = state(track=1)
+    with forebay.Loader(table, **GIVEN, track=1) as loader:
+        loader.load_state_dict(saved)
+    for other in ({}, {"track": 2}):
+        with forebay.Loader(table, **GIVEN, **other) as loader, pytest.raises(forebay.StateError, match="track"):
+            loader.load_state_dict(saved)
+    # As before there was a choice.
+    assert "track" not in json.dumps(state())
+
+
+def test_indexes_are_of_a_track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index on disk is that of a file and a track."""
+    from forebay.cli import main
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    padded(folder / "a.mp4", 400_000)
+    for arguments in ([], ["--track", "0"], ["--track", "2"]):
+        assert main(["index", str(folder), *arguments]) == 0
+    assert len(list((tmp_path / "cache/forebay/index").iterdir())) == 3
+    for track in (None, 0, 1, 2):
+        with forebay.Loader(folder, **{**GIVEN, "crop": crops.Whole(), "clip_seconds": 5.0}, track=track) as loader:
+            np.testing.assert_array_equal(next(loader)["waveform"][0], decoded(track))
+
+
+def test_bad_tracks(table: Path) -> None:
+    audio = dict.fromkeys(NAMES, "path")
+    for given, message in (
+        ({"track": -1}, "track is -1, must be 0 to 65535"),
+        (
+            {"track": {"low": 1}},
+            "track is a dict, whose names are those of audio, and audio names none",
+        ),
+        ({"audio": audio, "track": {"bass": 1}}, "track has 'bass'|track has \"bass\", must have names of audio"),
+        ({"audio": audio, "track": {"low": 70_000}}, "low.. is 70000, must be 0 to 65535"),
+        ({"audio": audio, "track": {"low": [1]}}, "has 1 in a list, must be one number, since it has one column"),
+        ({**STACKED, "track": {"parts": [1]}}, "has 1 in a list, must be a number, or 2 for its columns"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            forebay.Loader(table, **GIVEN, **given)
+    with pytest.raises(TypeError, match=r"track is 'low' .type str., must be an int, or a dict"):
+        forebay.Loader(table, **GIVEN, track="low")
+    with pytest.raises(DecodeError, match=r"track is 7, and the recording .mp4. has no such track"):
+        batches(table, track=7)
+    with pytest.raises(DecodeError, match=r'column "path", track 5: .*no such track: the 5 audio tracks have'):
+        batches(table, audio=audio, track={"low": 5})
+
+
+def test_tracks_of_unlike_lengths_and_formats_without(tmp_path: Path) -> None:
+    shutil.copy(TRACKS / "tracks.mp4", tmp_path / "a.mp4")
+    table = tmp_path / "a.csv"
+    table.write_text("file_name\na.mp4\n")
+    with pytest.raises(DecodeError, match=r'column "file_name", track 1: .*must be equally long'):
+        batches(table, audio=dict.fromkeys("ab", "file_name"), track={"b": 1})
+    other = tmp_path / "wav"
+    other.mkdir()
+    shutil.copy(DATA / "recordings/rugr_drum.wav", other)
+    assert len(batches(other, track=0)) == 1
+    with pytest.raises(DecodeError, match=r"track is 1, and the recording .wav. has no such track: the one audio"):
+        batches(other, track=1)
+
+
+def test_commands_take_a_track(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from forebay.cli import main
+
+    shutil.copy(TRACKS / "tracks.mkv", tmp_path / "a.mkv")
+    for track, code, codec in (("0", 0, "flac"), ("1", 0, "opus"), ("3", 1, "")):
+        report = tmp_path / f"report{track}"
+        assert main(["check", str(tmp_path / "a.mkv"), "--track", track, "-o", str(report)]) == code
+        assert codec in report.with_suffix(".csv").read_text()
+    assert main(["inspect", str(tmp_path / "a.mkv"), "--track", "0", "--row", "0"]) == 0
+    assert "11025" in capsys.readouterr().out.replace(" ", "").replace(",", "")
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", str(tmp_path / "a.mkv"), "--track", "-2", "-o", str(tmp_path / "r")])
+    assert "--track is -2, must be 0 to 65535" in capsys.readouterr().err
