@@ -119,7 +119,7 @@ pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
-pub use request::{HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
+pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};
 pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
