@@ -71,8 +71,8 @@ def taken(crop: Any, recording: Recording, clip: int, seed: int, rate: int) -> t
     if isinstance(crop, (crops.Start, crops.Center, crops.End)):
         return {crops.Start: 0, crops.Center: (n - clip) // 2, crops.End: n - clip}[type(crop)], clip
     first, last = room(crop, recording, clip, seed, rate)
-    return first + (0 if isinstance(crop, crops.Inside | crops.Annotated) and recording.spans and last - first == clip else
-                    below(seed, last - first - clip + 1)), clip  # fmt: skip
+    is_drawn = isinstance(crop, crops.Inside | crops.Annotated) and recording.spans and last - first == clip
+    return first + (0 if is_drawn else below(seed, last - first - clip + 1)), clip
 
 
 def waveform(crop: Any, recording: Recording, clip: int, start: int, seed: int) -> np.ndarray:
