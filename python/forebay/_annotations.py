@@ -1,10 +1,11 @@
-"""Tables of annotations: path, start, end and label of each."""
+"""Tables of annotations: path, start, end and label of each; and of annotated regions, which need no label."""
 
 import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,19 +31,21 @@ _USUAL = {
 """The usual names of columns, in lower case."""
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".rttm")
+_REGIONS = ".uem"
 _WITHIN = "file offset (s)"
 
 
-def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> list[Row]:
+def read(table: Any, columns: Mapping[str, str] | None, name: str = "table", *, regions: bool = False) -> list[Row]:
     """The annotations of a table, of the tables in a folder, or of rows.
 
-    A table is one of commas or tabs, labels of Audacity, or RTTM. Raises `ConfigError` for a table without the columns,
-    and for a value that is none, with its file and line.
+    A table is one of commas or tabs, labels of Audacity, or RTTM. With `regions` it may have no labels, or be a UEM; in
+    a folder with UEMs, these alone are read. Raises `ConfigError` for a table without the columns, and for a value that
+    is none, with its file and line.
     """
     if unknown := [name for name in columns or () if name not in _USUAL]:
         raise ConfigError(f"columns has {unknown[0]!r}, must be of {', '.join(_USUAL)}")
     if isinstance(table, str):
-        return [row for file in _files(Path(table), name) for row in _table(file, columns)]
+        return [row for file in _files(Path(table), name, regions) for row in _table(file, columns, regions)]
     if not isinstance(table, Sequence):
         kind = type(table).__name__
         raise TypeError(
@@ -51,18 +54,34 @@ def read(table: Any, columns: Mapping[str, str] | None, name: str = "table") -> 
         )
     if columns is not None:
         raise ConfigError(f"columns is given, which is for a table in a file, and {name} has rows")
-    return checked(table, name)
+    return checked(table, name, regions=regions)
 
 
-def checked(rows: Sequence[Any], name: str) -> list[Row]:
-    """Rows with Python's own numbers, so that they can be written as JSON."""
-    return [_row(row, number, name) for number, row in enumerate(rows)]
+def freeze(part: Any, name: str, *, regions: bool = False) -> None:
+    """Makes the table in the field `name` (rows, a path or a dict), and the names of columns, constant."""
+    table = getattr(part, name)
+    if isinstance(table, PathLike):
+        object.__setattr__(part, name, fspath(table))
+    elif isinstance(table, Mapping):
+        object.__setattr__(part, name, dict(table))
+    elif isinstance(table, Sequence) and not isinstance(table, str):
+        object.__setattr__(part, name, tuple(checked(table, name, regions=regions)))
+    if part.columns is not None:
+        object.__setattr__(part, "columns", dict(part.columns))
 
 
-def _row(row: Any, number: int, name: str) -> Row:
-    is_row = isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 4
+def checked(rows: Sequence[Any], name: str, *, regions: bool = False) -> list[Row]:
+    """Rows with Python's own numbers, so that they can be written as JSON; of regions, the label may be missing."""
+    return [_row(row, number, name, regions) for number, row in enumerate(rows)]
+
+
+def _row(row: Any, number: int, name: str, regions: bool) -> Row:
+    is_row = isinstance(row, Sequence) and not isinstance(row, str) and len(row) in ((3, 4) if regions else (4,))
+    if is_row and len(row) == 3:
+        row = (*row, "")
     if not is_row or not isinstance(row[0], str) or not isinstance(row[3], str):
-        raise TypeError(f"row {number} of {name} is {row!r}, must be (path, start, end, label)")
+        wanted = "(path, start, end), with or without a label" if regions else "(path, start, end, label)"
+        raise TypeError(f"row {number} of {name} is {row!r}, must be {wanted}")
     start, end = (_seconds(row[at], f"{what} in row {number} of {name}") for at, what in ((1, "start"), (2, "end")))
     return row[0], start, end, row[3]
 
@@ -77,22 +96,23 @@ def _seconds(value: Any, what: str) -> float:
     return found
 
 
-def _files(path: Path, name: str) -> list[Path]:
+def _files(path: Path, name: str, regions: bool) -> list[Path]:
     if path.is_dir():
+        suffixes = (*_SUFFIXES, _REGIONS) if regions else _SUFFIXES
         found = sorted(
             file
             for file in path.rglob("*")
-            if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".") and file.is_file()
+            if file.suffix.lower() in suffixes and not file.name.startswith(".") and file.is_file()
         )
         if not found:
-            raise ConfigError(f"{name} is the folder {path}, which has no file ending in {', '.join(_SUFFIXES)}")
-        return found
+            raise ConfigError(f"{name} is the folder {path}, which has no file ending in {', '.join(suffixes)}")
+        return [file for file in found if file.suffix.lower() == _REGIONS] or found
     if not path.is_file():
         raise FileNotFoundError(f"{name} is {str(path)!r}, which is no file and no folder")
     return [path]
 
 
-def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
+def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iterator[Row]:
     size = path.stat().st_size
     if size > _LARGEST:
         raise ConfigError(f"{path} has {size} bytes, at most {_LARGEST} are read")
@@ -102,22 +122,29 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}, line {line}, is not UTF-8 (byte {error.start}); save the table as UTF-8") from error
     lines = text.splitlines()
-    is_rttm = path.suffix.lower() == ".rttm"
-    is_audacity = path.suffix.lower() != ".csv" and bool(lines) and _is_label(lines[0])
-    if columns and (is_rttm or is_audacity):
-        kind = "RTTM" if is_rttm else "labels of Audacity"
-        raise ConfigError(f"columns is given, and {path} has {kind}, whose columns have no names; leave columns out")
-    if is_rttm:
-        yield from _rttm(path, lines)
-        return
-    if is_audacity:
-        yield from _audacity(path, lines)
+    suffix = path.suffix.lower()
+    unnamed: tuple[str, Callable[[Path, list[str]], Iterator[Row]]] | None = None
+    if suffix == ".rttm":
+        unnamed = "RTTM", _rttm
+    elif suffix == _REGIONS:
+        if not regions:
+            raise ConfigError(f"{path} is a UEM, whose regions have no labels; give it to forebay.crops.Annotated")
+        unnamed = "regions (UEM)", _uem
+    elif suffix != ".csv" and lines and _is_label(lines[0]):
+        unnamed = "labels of Audacity", _audacity
+    if unnamed is not None:
+        kind, rows_of = unnamed
+        if columns:
+            raise ConfigError(
+                f"columns is given, and {path} has {kind}, whose columns have no names; leave columns out"
+            )
+        yield from rows_of(path, lines)
         return
     separator = "," if path.suffix.lower() == ".csv" else "\t"
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         header = [name.strip() for name in next(rows, [])]
-        at = _columns(path, header, columns)
+        at = _columns(path, header, columns, regions)
         within = _within(header, at)
         for row in rows:
             if not any(cell.strip() for cell in row):
@@ -127,19 +154,19 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
                 raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
             recording = row[at["path"]].strip() if "path" in at else _recording(path)
             # A recording without events, as DCASE's tables list them.
-            if recording and not any(row[at[name]].strip() for name in ("start", "end", "label")):
+            if recording and not any(row[at[name]].strip() for name in at if name != "path"):
                 continue
             start, end = (_seconds(row[at[name]].strip(), f"{where}: {name}") for name in ("start", "end"))
             if within is not None and within < len(row) and row[within].strip():
                 first = _seconds(row[within].strip(), f"{where}: {_WITHIN}")
                 start, end = first, first + (end - start)
-            yield recording, start, end, row[at["label"]].strip()
+            yield recording, start, end, row[at["label"]].strip() if "label" in at else ""
     except csv.Error as error:
         raise ConfigError(f"{path}, line {rows.line_num}, is no table: {error}") from error
 
 
-def _columns(path: Path, header: list[str], given: Mapping[str, str] | None) -> dict[str, int]:
-    """The place of each column; a table may lack paths."""
+def _columns(path: Path, header: list[str], given: Mapping[str, str] | None, regions: bool) -> dict[str, int]:
+    """The place of each column; a table may lack paths, and one of regions labels."""
     found = {}
     names = [name.lower() for name in header]
     for column, usual in _USUAL.items():
@@ -149,7 +176,7 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str] | None) -> 
             found[column] = header.index(given[column])
         elif known := [name for name in usual if name in names]:
             found[column] = names.index(known[0])
-        elif column != "path":
+        elif column not in (("path", "label") if regions else ("path",)):
             raise ConfigError(
                 f"{path} has no column of the {column}; its columns are {', '.join(header) or 'none'}; name it, as in "
                 f'columns={{"{column}": ...}}'
@@ -208,6 +235,19 @@ def _rttm(path: Path, lines: list[str]) -> Iterator[Row]:
         yield cells[1], start, start + duration, cells[7]
     if n_others and not n_turns:
         raise ConfigError(f"{path} has no line that begins with SPEAKER, expected a file of Rich Transcription (RTTM)")
+
+
+def _uem(path: Path, lines: list[str]) -> Iterator[Row]:
+    """The regions of an un-partitioned evaluation map of the NIST: file, channel, start and end in each line."""
+    for number, line in enumerate(lines, 1):
+        cells = line.split()
+        if not cells or line.startswith(";;"):
+            continue
+        where = f"{path}, line {number}"
+        if len(cells) != 4:
+            raise ConfigError(f"{where}, has {len(cells)} fields, expected a file, a channel, a start and an end")
+        start, end = (_seconds(cells[at], f"{where}: {name}") for at, name in ((2, "start"), (3, "end")))
+        yield cells[0], start, end, ""
 
 
 def _recording(path: Path) -> str:

@@ -855,7 +855,10 @@ class _TextRows:
 class _Crop:
     """The description of an object of `forebay.crops`."""
 
-    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    def __new__(
+        cls, kind: str, fields: dict[str, Any], regions: Sequence[tuple[str, float, float]] | None = None
+    ) -> Self: ...
+    def annotated_seconds(self, paths: Sequence[str]) -> list[float]: ...
 
 @final
 class _Manifest:

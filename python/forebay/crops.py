@@ -8,13 +8,29 @@ Windows(step=2.5)
 frozen dataclasses; each checks its parameters when it is made.
 """
 
-from dataclasses import KW_ONLY
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, fields
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal
 
-from forebay._core import _Crop
+from forebay._annotations import freeze, read
+from forebay._core import ConfigError, _Crop
 from forebay._part import NESTED, _Part, part
 
-__all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Whole", "Windows"]
+__all__ = [
+    "Annotated",
+    "Center",
+    "End",
+    "Events",
+    "Inside",
+    "Loudest",
+    "Pad",
+    "Random",
+    "Start",
+    "Views",
+    "Whole",
+    "Windows",
+]
 
 
 def __dir__() -> list[str]:
@@ -150,6 +166,66 @@ class Inside(_SpanPart):
     noise_db: float | None = None
     silence_db: float | None = None
     redraws: int = 4
+
+
+@part
+class Annotated(_CropPart):
+    """A clip at a random place inside the annotated regions of its recording, as pyannote draws chunks.
+
+    `annotations` are the regions: a UEM (`.uem`: file, channel, start and end in each line); what `targets.Frames`
+    takes: a table, RTTM, a folder of them (of its UEMs alone, if it has any), rows `(path, start, end)` with or without
+    a label; or a dict that names columns of the row with lists: `{"start": "starts", "end": "ends"}`, seconds from the
+    row's start. `columns` names the columns of a table. Times of a table count from the start of the recording, also in
+    a row that is a segment of it.
+
+    Regions are cut to the recording (the row); those that overlap or touch are one. All places at which a clip lies in
+    one of them are as likely. A region shorter than a clip has none. If all are shorter, the clip has the longest in
+    its middle, the first of equal ones, and is shifted to lie in the recording.
+
+    A row without regions ends the run with an error; with `empty="random"` it has a clip at a random place. The length
+    of its regions does not change how often a row comes: see `seconds`.
+
+    See `Pad` for `pad` and `noise_db`, and `Random` for `silence_db` and `redraws`.
+    """
+
+    annotations: (
+        str | PathLike[str] | Sequence[tuple[str, float, float] | tuple[str, float, float, str]] | Mapping[str, str]
+    )
+    _: KW_ONLY
+    columns: Mapping[str, str] | None = None
+    empty: Literal["random", "error"] = "error"
+    pad: Pad = "behind"
+    noise_db: float | None = None
+    silence_db: float | None = None
+    redraws: int = 4
+
+    def __post_init__(self) -> None:
+        self._convert_numbers()
+        freeze(self, "annotations", regions=True)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        regions = None
+        if not isinstance(self.annotations, Mapping):
+            rows = read(self.annotations, self.columns, "annotations", regions=True)
+            regions = [row[:3] for row in rows]
+        elif self.columns is not None:
+            raise ConfigError("columns is given, which is for a table in a file, and annotations names columns")
+        object.__setattr__(self, "_plan", _Crop(type(self).__name__, given, regions))
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, str(self.annotations), self.empty, self.pad))
+
+    def seconds(self, paths: Iterable[str | PathLike[str]]) -> list[float]:
+        """The annotated seconds of each of these recordings, 0 of one without regions.
+
+        As weights of their rows, `sampling=Weighted(crop.seconds(paths))`, recordings come by their annotated time, and
+        those without regions are left out. Regions that overlap count once. Raises `ConfigError` if `annotations` names
+        columns.
+        """
+        if isinstance(self.annotations, Mapping):
+            raise ConfigError(
+                "annotations names columns, whose regions are read with the rows; weigh by another column"
+            )
+        return self._plan.annotated_seconds([fspath(path) for path in paths])
 
 
 @part

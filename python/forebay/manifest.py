@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from forebay._checks import wrong_type
 from forebay._core import _Manifest
 from forebay._part import _Part, part
+from forebay._stems import rows_of_stems
 
 __all__ = ["Manifest"]
 
@@ -84,6 +85,21 @@ class Manifest(_Part):
         if not isinstance(self.table, str):
             values["table"] = _by_column(self.table)
         object.__setattr__(self, "_plan", _Manifest(values))
+
+    @classmethod
+    def of_stems(cls, root: str | PathLike[str], files: str | Mapping[str, str]) -> Self:
+        """The recordings below the folder `root` as rows of several: a mixture and its sources, or stems.
+
+        `files` is the form of their paths, in which a name in braces stands for a part without a slash. `{stem}` is the
+        column in which a recording is, and those with equal other parts are a row: `"{song}/{stem}.wav"` of a folder
+        for each song, as MUSDB has them; `"{stem}/{name}.wav"` of a folder for each stem, as LibriMix. Or a dict of the
+        columns and their forms: `{"mixture": "{song}/{song}_MIX.wav", "vocals": "{song}/stems/vocals.wav"}`. The other
+        parts are columns, too. Rows are sorted by them.
+
+        A recording that is missing is null: `Loader(missing_audio="zeros")` has zeros there. Files of other forms are
+        left out, as are hidden files and folders that are links.
+        """
+        return cls(rows_of_stems(root, files), root=root)
 
     def __repr__(self) -> str:
         call = super().__repr__().removeprefix("Manifest(table=")

@@ -34,7 +34,7 @@ from forebay.augment import (
     SwapChannels,
 )
 from forebay.batching import Buckets
-from forebay.crops import Inside, Random, Start, Whole
+from forebay.crops import Annotated, Inside, Random, Start, Whole
 from forebay.features import Decibel, LogMel, MinMax, Waveform, preset
 from forebay.sampling import Balanced, Weighted, Where
 from forebay.targets import Characters, Frames, MultiHot, Text, Tokens
@@ -414,17 +414,18 @@ def pyannote(
     annotations: _Annotations,
     *,
     speakers: int = 3,
-    regions: str | None = None,
-    annotated: str | None = None,
+    regions: str | Annotated | None = None,
+    annotated: str | Sequence[float] | None = None,
     overlap: float = 0.0,
 ) -> Recipe:
     """Diarization as in pyannote's segmentation-3.0: clips of 10 s at 16 kHz, and who speaks in each of 589 frames.
 
     `annotations` is an RTTM file, a folder of them, or what else `targets.Frames` takes. The target `speakers` is
     `[batch, 589, speakers]`, those with the most talk time first: what `Powerset(speakers, 2).to_powerset` takes.
-    `regions` is a column with the annotated spans of a recording, from its UEM, and `annotated` one with their seconds:
-    recordings are drawn by the latter and clips within the former, as pyannote does (it leaves out spans shorter than a
-    clip); without them recordings come equally often and clips are anywhere. `overlap`: the share of clips to which
+    `regions` is a column with the annotated spans of a recording, from its UEM, or `crops.Annotated`, and `annotated`
+    a column with their seconds, or `Annotated.seconds`: recordings are drawn by the latter and clips within the former,
+    as pyannote does (it leaves out spans shorter than a clip); without them recordings come equally often and clips are
+    anywhere. `overlap`: the share of clips to which
     another recording is added, with its speakers, 0 to 5 dB below, pyannote's `MixSpeakerDiarization`.
 
     Source: pyannote/pyannote-audio on GitHub (tasks/segmentation/speaker_diarization.py, augmentation/mix.py); the
@@ -432,7 +433,7 @@ def pyannote(
     neural speaker diarization (2023).
     """
     sampling = {} if annotated is None else {"sampling": Weighted(annotated)}
-    crop = {} if regions is None else {"crop": Inside(regions)}
+    crop = {} if regions is None else {"crop": Inside(regions) if isinstance(regions, str) else regions}
     mixed = [Mix(snr_db=(0.0, 5.0), targets="union", p=overlap)] if overlap else []
     return Recipe(
         clip_seconds=10.0,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forebay._annotations import checked, read
+from forebay._annotations import freeze, read
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, Tokenizer, _Target
 from forebay._part import _Part, part
@@ -286,7 +286,7 @@ class Annotations(_Classed):
     columns: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        _freeze_table(self, "table")
+        freeze(self, "table")
         super().__post_init__()
 
     def __hash__(self) -> int:
@@ -332,7 +332,7 @@ class Frames(_Classed):
     columns: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        _freeze_table(self, "annotations")
+        freeze(self, "annotations")
         super().__post_init__()
 
     def __hash__(self) -> int:
@@ -377,16 +377,3 @@ class Words(_ColumnPart):
     _: KW_ONLY
     starts: str
     ends: str
-
-
-def _freeze_table(target: Annotations | Frames, name: str) -> None:
-    """Makes a table of rows, a path or a dict, and the names of columns, constant and equal by value."""
-    table: Any = getattr(target, name)
-    if isinstance(table, PathLike):
-        object.__setattr__(target, name, fspath(table))
-    elif isinstance(table, Mapping):
-        object.__setattr__(target, name, dict(table))
-    elif isinstance(table, SequenceOf) and not isinstance(table, str):
-        object.__setattr__(target, name, tuple(checked(table, name)))
-    if target.columns is not None:
-        object.__setattr__(target, "columns", dict(target.columns))

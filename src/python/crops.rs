@@ -1,17 +1,19 @@
 //! The objects of `forebay.crops`, checked: from the values of their fields to a [`CropConfig`].
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, ArgumentError, plan},
+    arguments::{Argument, ArgumentError, plan, wrong_type},
+    errors::to_python,
     recipe_fields::RecipeFields,
     state,
 };
 use crate::{
-    config::{CropConfig, CropObject, SpanConfig, WholeConfig, WindowConfig},
+    config::{CropConfig, CropObject, SpanConfig, SpanPlace, WholeConfig, WindowConfig},
     error::shown,
+    targets::{Annotation, Annotations},
     tasks::{ClipCrop, CropDraws, SpanUnit, WholeRule},
     transform::{CropMode, Padding, WindowEnd},
 };
@@ -34,9 +36,14 @@ pub struct PyCrop(CropConfig);
 
 #[pymethods]
 impl PyCrop {
-    /// Checks the fields of class `kind`.
+    /// Checks the fields of class `kind`; `regions` are those of its table: path, start and end.
     #[new]
-    fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
+    #[pyo3(signature = (kind, fields, regions=None))]
+    fn new(
+        kind: &str,
+        fields: &Bound<'_, PyDict>,
+        regions: Option<Vec<(String, f64, f64)>>,
+    ) -> PyResult<Self> {
         let mut given = RecipeFields::new(fields.clone());
         let rule = match kind {
             "Random" => CropConfig::Clip(clip(&mut given, CropMode::Random)?, None),
@@ -52,6 +59,10 @@ impl PyCrop {
                 let spans = spans(&mut given)?;
                 CropConfig::Clip(clip(&mut given, CropMode::Random)?, Some(spans))
             }
+            "Annotated" => {
+                let spans = annotated(&mut given, regions)?;
+                CropConfig::Clip(clip(&mut given, CropMode::Random)?, Some(spans))
+            }
             "Views" => views(&mut given)?,
             "Windows" => CropConfig::Windows(windows(&mut given)?),
             "Whole" => CropConfig::Whole(whole_recordings(&mut given)?),
@@ -59,6 +70,12 @@ impl PyCrop {
         };
         given.check()?;
         Ok(Self(rule))
+    }
+
+    /// The seconds of the annotated regions of each of these recordings; 0 of one without.
+    fn annotated_seconds(&self, paths: Vec<String>) -> Vec<f64> {
+        let table = self.0.spans().and_then(|spans| spans.table.as_ref());
+        paths.iter().map(|path| table.map_or(0.0, |all| all.seconds(path))).collect()
     }
 }
 
@@ -139,12 +156,60 @@ fn spans(given: &mut RecipeFields<'_>) -> PyResult<SpanConfig> {
     }
     const UNITS: [(&str, SpanUnit); 2] = [("seconds", SpanUnit::Seconds), ("samples", SpanUnit::Samples)];
     let (_, unit) = UNITS[given.one_of("unit", &UNITS.map(|(name, _)| name))?];
-    let are_required = given.one_of("empty", &["random", "error"])? == 1;
-    let widen: Option<f64> = if given.has("widen")? { Some(given.get("widen")?) } else { None };
-    if let Some(seconds) = widen.filter(|seconds| !(0.0..=LONGEST_STEP).contains(seconds)) {
-        given.problems.push(format!("widen is {seconds:?}, must be from 0 to {LONGEST_STEP} seconds"));
+    let are_required = is_error_without(given)?;
+    let mut place = SpanPlace::Inside;
+    if given.has("widen")? {
+        let seconds: f64 = given.get("widen")?;
+        if !(0.0..=LONGEST_STEP).contains(&seconds) {
+            given.problems.push(format!("widen is {seconds:?}, must be from 0 to {LONGEST_STEP} seconds"));
+        }
+        place = SpanPlace::Around(seconds);
     }
-    Ok(SpanConfig { columns, unit, widen, are_required })
+    Ok(SpanConfig { columns, table: None, unit, place, are_required })
+}
+
+/// Whether a row without spans is an error.
+fn is_error_without(given: &mut RecipeFields<'_>) -> PyResult<bool> {
+    Ok(given.one_of("empty", &["random", "error"])? == 1)
+}
+
+/// The regions of `Annotated`: of a table, or of the columns that a dict names.
+fn annotated(given: &mut RecipeFields<'_>, regions: Option<Vec<(String, f64, f64)>>) -> PyResult<SpanConfig> {
+    const EXPECTED: &str = "a table of annotations, or a dict that names the columns of a row's lists, as in {\"start\": \"starts\", \
+         \"end\": \"ends\"}";
+    let mut found = SpanConfig {
+        columns: Vec::new(),
+        table: None,
+        unit: SpanUnit::Seconds,
+        place: SpanPlace::Region,
+        are_required: is_error_without(given)?,
+    };
+    if let Some(regions) = regions {
+        let regions = regions.into_iter();
+        let label = "region".to_owned();
+        let regions = regions.map(|(path, start, end)| Annotation { path, start, end, label: label.clone() });
+        let all = Annotations::new(regions.collect());
+        found.table = Some(Arc::new(all.map_err(|error| to_python(given.py(), &error))?));
+        return Ok(found);
+    }
+    let value = given.value("annotations")?;
+    let wrong = || wrong_type("annotations", &value, EXPECTED);
+    let dict = value.cast::<PyDict>().map_err(|_| wrong())?;
+    // The names of `Frames`; labels do not matter.
+    for key in dict.keys() {
+        if !["label", "start", "end"].contains(&&*key.extract::<String>().map_err(|_| wrong())?) {
+            return Err(wrong());
+        }
+    }
+    for name in ["start", "end"] {
+        let column: String =
+            dict.get_item(name)?.and_then(|column| column.extract().ok()).ok_or_else(wrong)?;
+        if column.is_empty() {
+            given.problems.push(format!("annotations has \"\" as its {name}, must be the name of a column"));
+        }
+        found.columns.push(column);
+    }
+    Ok(found)
 }
 
 fn views(given: &mut RecipeFields<'_>) -> PyResult<CropConfig> {

@@ -22,6 +22,9 @@ pub enum SpanRule {
     /// The clip is within one of the spans, at each possible start as likely. A shorter span has one, at
     /// which the clip has it in its middle.
     Inside,
+    /// As `Inside`, but shorter spans count only if all are shorter. Then the clip has the longest in its
+    /// middle, the first of equal ones.
+    Region,
 }
 
 /// The span widened to at least `least` samples around its middle, shifted to lie within a recording of `n`.
@@ -45,11 +48,19 @@ impl SpanRule {
         seed: u64,
     ) -> Result<Option<Crop>> {
         let wanted = clip as u64;
-        // The number of possible starts within a span, for `Inside`.
-        let starts = |span: &Range<u64>| (span.end - span.start).saturating_sub(wanted).saturating_add(1);
+        // The number of possible starts within a span, for `Inside` and `Region`.
+        let starts = |span: &Range<u64>| match (span.end - span.start).checked_sub(wanted) {
+            Some(more) => more.saturating_add(1),
+            None => u64::from(self != Self::Region),
+        };
         let (mut count, mut total) = (0_u64, 0_u64);
+        let mut longest = 0..0;
         for span in spans.clone() {
-            total = total.saturating_add(starts(&span?));
+            let span = span?;
+            total = total.saturating_add(starts(&span));
+            if count == 0 || span.end - span.start > longest.end - longest.start {
+                longest = span;
+            }
             count += 1;
         }
         if count == 0 {
@@ -58,13 +69,17 @@ impl SpanRule {
         if n < wanted {
             return Ok(Some(padded(padding, n, clip, seed)));
         }
+        if total == 0 {
+            let start = widened(&longest, wanted, n).start;
+            return Ok(Some(Crop { start, len: clip, pad_front: 0 }));
+        }
         let mut left = match self {
             Self::Event(_) => below(hash(seed, Purpose::Event, []), count),
-            Self::Inside => below(seed, total),
+            Self::Inside | Self::Region => below(seed, total),
         };
         for span in spans {
             let span = span?;
-            let weight = if self == Self::Inside { starts(&span) } else { 1 };
+            let weight = if let Self::Event(_) = self { 1 } else { starts(&span) };
             if left >= weight {
                 left -= weight;
                 continue;
@@ -73,7 +88,7 @@ impl SpanRule {
             let within = widened(&span, least.min(n), n);
             let start = match self {
                 Self::Event(_) => within.start + below(seed, within.end - within.start - wanted + 1),
-                Self::Inside => within.start + left,
+                Self::Inside | Self::Region => within.start + left,
             };
             return Ok(Some(Crop { start, len: clip, pad_front: 0 }));
         }
@@ -140,7 +155,23 @@ mod tests {
     }
 
     #[test]
+    fn short_regions_count_only_if_all_are_short() {
+        let found = drawn(SpanRule::Region, &[30..50, 60..69, 100..140, 200..204], 1000, 10, 42_000);
+        let expected: Vec<u64> = (30..=40).chain(100..=130).collect();
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), expected);
+        // Chi-square of 41 degrees of freedom, which is below 74.7 in 999 of 1000 draws.
+        let off = |count: &u64| (*count as f64 - 1000.0).powi(2) / 1000.0;
+        assert!(found.values().map(off).sum::<f64>() < 74.7, "{found:?}");
+        for seed in 0..50 {
+            assert_eq!(start(SpanRule::Region, &[30..34, 50..58, 90..98], 1000, 10, seed), Some(49));
+            assert_eq!(start(SpanRule::Region, &[0..4, 8..10], 1000, 10, seed), Some(0));
+            assert_eq!(start(SpanRule::Region, &[500..501, 998..1000], 1000, 10, seed), Some(990));
+        }
+    }
+
+    #[test]
     fn no_spans_give_no_clip() {
+        assert_eq!(start(SpanRule::Region, &[], 100, 10, 7), None);
         assert_eq!(start(SpanRule::Inside, &[], 100, 10, 7), None);
         assert_eq!(start(SpanRule::Event(20), &[], 5, 10, 7), None);
     }
@@ -155,7 +186,7 @@ mod tests {
             seed: u64,
         ) {
             let spans: Vec<_> = spans.iter().map(|&(a, b)| a.min(b).min(n)..a.max(b).min(n)).collect();
-            for rule in [SpanRule::Event(widen), SpanRule::Inside] {
+            for rule in [SpanRule::Event(widen), SpanRule::Inside, SpanRule::Region] {
                 let start = start(rule, &spans, n, clip, seed).unwrap();
                 prop_assert!(n < clip as u64 || start + clip as u64 <= n);
                 let end = start + n.min(clip as u64);

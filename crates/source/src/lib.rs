@@ -98,7 +98,7 @@ pub use open_recording::{OpenRecording, info_of_row};
 pub use options::SourceOptions;
 pub use path_policy::AllowPaths;
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
-pub use request::{HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
+pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};
 pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;

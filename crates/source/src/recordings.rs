@@ -23,7 +23,8 @@ use super::{
     storage::Storage,
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, SourceOptions, StoredRecording, Traffic, cancel,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, RowExtent, SourceOptions, StoredRecording, Traffic,
+    cancel,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::{Row, Value},
@@ -417,7 +418,7 @@ impl ReadRequest for LengthRequest {
         true
     }
 
-    fn span(&self, _: u32, _: u64, _: &Row) -> Option<Range<u64>> {
+    fn span(&self, _: RowExtent, _: &Row) -> Option<Range<u64>> {
         Some(0..0)
     }
 }
@@ -490,6 +491,8 @@ pub struct RecordingsReader {
 pub struct RowInfo {
     /// Of its recording, or of the segment that it is.
     pub info: Info,
+    /// Its first sample in the recording.
+    pub start: u64,
     pub values: Row,
 }
 
@@ -505,8 +508,8 @@ impl RecordingsReader {
     pub fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &LengthRequest)?;
         let info = OpenRecording::open(decoder, &record.payload)?.info();
-        let (info, _) = info_of_row(info, record.payload.file.as_deref())?;
-        Ok(RowInfo { info, values: record.values })
+        let (info, samples) = info_of_row(info, record.payload.file.as_deref())?;
+        Ok(RowInfo { info, start: samples.start, values: record.values })
     }
 
     /// The recording's own path field, if the row has one; for reports.

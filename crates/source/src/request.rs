@@ -7,6 +7,22 @@ use crate::fields::Row;
 /// The bytes of a record that a source reads before it calls [`ReadRequest::excerpt`].
 pub const HEAD_BYTES: usize = 4096;
 
+/// A row of a recording, which may be a segment of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowExtent {
+    pub sample_rate: u32,
+    /// The first sample of the recording that is the row's.
+    pub start: u64,
+    pub n_samples: u64,
+}
+
+impl RowExtent {
+    /// Where the row begins in its recording, seconds.
+    pub fn start_seconds(&self) -> f64 {
+        self.start as f64 / f64::from(self.sample_rate)
+    }
+}
+
 /// What a task needs of a record that is about to be read.
 pub trait ReadRequest {
     /// The range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
@@ -23,10 +39,9 @@ pub trait ReadRequest {
         false
     }
 
-    /// The samples that are needed of a row with this rate and length, and these values of other columns;
-    /// `None` if all are, or if the row is bad. A row that is a segment has the segment's length, and the
-    /// range is counted from its start.
-    fn span(&self, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
+    /// The samples that are needed of a row of this extent, counted from its start, given the values of its
+    /// other columns; `None` if all are, or if the row is bad.
+    fn span(&self, _of: RowExtent, _values: &Row) -> Option<Range<u64>> {
         None
     }
 
@@ -37,7 +52,7 @@ pub trait ReadRequest {
     }
 
     /// As [`ReadRequest::span`], for this position and the following `n - 1`, which are of the same record.
-    fn span_of(&self, _n: u64, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
+    fn span_of(&self, _n: u64, _of: RowExtent, _values: &Row) -> Option<Range<u64>> {
         None
     }
 }
@@ -58,8 +73,8 @@ impl ReadRequest for RunRequest<'_> {
         self.request.takes_spans()
     }
 
-    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.request.span_of(self.n, sample_rate, n_samples, values)
+    fn span(&self, of: RowExtent, values: &Row) -> Option<Range<u64>> {
+        self.request.span_of(self.n, of, values)
     }
 }
 

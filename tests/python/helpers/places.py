@@ -46,6 +46,18 @@ def room(crop: Any, recording: Recording, clip: int, seed: int, rate: int) -> tu
             for at in (range(first, last - clip + 1) if last - first >= clip else [widened(first, last, clip)[0]])
         ]
         return starts[below(seed, len(starts))]
+    if isinstance(crop, crops.Annotated) and spans:
+        regions: list[tuple[int, int]] = []
+        for first, last in sorted(spans):
+            if regions and first <= regions[-1][1]:
+                begin, end = regions.pop()
+                first, last = begin, max(end, last)
+            regions.append((first, last))
+        places = [(at, at + clip) for first, last in regions for at in range(first, last - clip + 1)]
+        if not places:
+            longest = max(regions, key=lambda region: region[1] - region[0])
+            return widened(*longest, clip)
+        return places[below(seed, len(places))]
     return 0, n
 
 
@@ -59,8 +71,8 @@ def taken(crop: Any, recording: Recording, clip: int, seed: int, rate: int) -> t
     if isinstance(crop, (crops.Start, crops.Center, crops.End)):
         return {crops.Start: 0, crops.Center: (n - clip) // 2, crops.End: n - clip}[type(crop)], clip
     first, last = room(crop, recording, clip, seed, rate)
-    return first + (0 if isinstance(crop, crops.Inside) and recording.spans and last - first == clip else
-                    below(seed, last - first - clip + 1)), clip  # fmt: skip
+    is_drawn = isinstance(crop, crops.Inside | crops.Annotated) and recording.spans and last - first == clip
+    return first + (0 if is_drawn else below(seed, last - first - clip + 1)), clip
 
 
 def waveform(crop: Any, recording: Recording, clip: int, start: int, seed: int) -> np.ndarray:

@@ -209,6 +209,7 @@ CROPS: dict[str, Any] = {
     "random": crops.Random(pad="noise", noise_db=-40.0, silence_db=-12.0),
     "events": crops.Events("spans", 0.006, silence_db=-15.0, redraws=2),
     "inside": crops.Inside("spans", pad="random"),
+    "annotated": crops.Annotated([(f"{i}.wav", i / 1000, 0.004 * i) for i in range(1, 8)], empty="random"),
     "loudest": crops.Loudest(3, pad="repeat"),
     "views": crops.Views(3),
     "views_of_events": crops.Views(2, crops.Events("spans", 0.006, silence_db=-15.0)),

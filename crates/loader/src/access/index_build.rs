@@ -196,7 +196,7 @@ impl Job {
                 for row in rows.clone() {
                     cancel::check("the survey")?;
                     match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
-                        Ok(RowInfo { info, values }) => {
+                        Ok(RowInfo { info, values, .. }) => {
                             totals.good(info);
                             let label = self.label.and_then(|at| values.get(at)).and_then(Value::as_int);
                             if let Some(label) = label.filter(|&label| label != NO_LABEL) {

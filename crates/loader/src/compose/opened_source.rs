@@ -22,8 +22,8 @@ use crate::{
         ColumnChoice, Contents, ExtraColumn, PayloadColumn, Positions, Recordings, RowInfo, Shard,
         SourceOptions,
     },
-    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
-    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns, reference_fields},
+    targets::{Annotations, Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
+    tasks::{ClipRule, OutputInputs, Outputs, SpanSource, reference_fields},
     transform::augment::{MixTargets, StepKind},
 };
 
@@ -323,7 +323,9 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
         targets.push(Target::plan(target, &source_columns, &mut scan)?);
     }
     for target in &targets {
-        check_annotations(target, source)?;
+        if let Some(all) = target.annotations() {
+            check_annotations(&format!("target {:?}", target.field().name), all, source)?;
+        }
     }
     let mut taken: Vec<_> = match &config.audio {
         Some(audio) => audio.fields.iter().map(|field| &*field.name).collect(),
@@ -334,8 +336,14 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     }
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);
-    let spans =
-        spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &source_columns)).transpose()?;
+    let spans = spans.map(|spans| match &spans.table {
+        Some(all) => SpanSource::table(all.clone(), &source_columns),
+        None => SpanSource::columns(&spans.columns, spans.unit, &source_columns),
+    });
+    let spans = spans.transpose()?;
+    if let Some(all) = spans.as_ref().and_then(SpanSource::annotations) {
+        check_annotations("crop", all, source)?;
+    }
     let mask = config.audio.as_ref().filter(|_| config.missing_audio == "zeros");
     Outputs::new(OutputInputs {
         mask: mask.map(Waveforms::n_waveforms),
@@ -365,10 +373,8 @@ const MOST_LOOKED_FOR: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if none has.
-fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> {
-    let Some(all) = target.annotations() else { return Ok(()) };
+fn check_annotations(what: &str, all: &Annotations, source: &Recordings) -> Result<(), Error> {
     let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
-    let name = &target.field().name;
     let (mut matched, mut n_without, mut without) = (HashSet::new(), 0_u64, None);
     for (row, path) in (0..).zip(source.paths()) {
         cancel::check("opening")?;
@@ -389,7 +395,7 @@ fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> 
     let without = without.unwrap_or_default();
     if matched.is_empty() {
         let message = format!(
-            "target {name:?}: no recording has annotations; recordings have paths such as {without:?}, annotations {known:?}; an \
+            "{what}: no recording has annotations; recordings have paths such as {without:?}, annotations {known:?}; an \
              annotation belongs to the recordings whose paths end with its path"
         );
         return Err(Error::new(ErrorKind::Config, message));
@@ -398,7 +404,7 @@ fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> 
         all.paths().filter(|path| all.recording(path).is_none_or(|at| !matched.contains(&at))).min();
     if let Some(unknown) = unknown.filter(|_| n_without > 0) {
         log::warn!(
-            "target {name:?}: {} of {} annotated paths are those of no recording, such as {unknown:?}; {} \
+            "{what}: {} of {} annotated paths are those of no recording, such as {unknown:?}; {} \
              without annotations, such as {without:?}",
             all.paths().len() - matched.len(),
             all.paths().len(),

@@ -1,7 +1,8 @@
 //! The plan of a clip: its place in the recording, augmentation and features.
 
 use super::{
-    AugmentObject, CropConfig, CropObject, LoaderConfig, MAX_EXAMPLE_BYTES, Waveforms, WindowConfig,
+    AugmentObject, CropConfig, CropObject, LoaderConfig, MAX_EXAMPLE_BYTES, SpanPlace, Waveforms,
+    WindowConfig,
 };
 use crate::{
     Result,
@@ -69,11 +70,12 @@ impl LoaderConfig {
             None => return Ok((ClipRule::Clip(CropMode::Center.into()), features)),
             Some(CropConfig::Clip(crop, spans)) => {
                 let place = spans.as_ref().map_or(crop.place, |spans| CropPosition::Spans {
-                    rule: match spans.widen {
-                        Some(seconds) => {
+                    rule: match spans.place {
+                        SpanPlace::Around(seconds) => {
                             SpanRule::Event((seconds * f64::from(features.sample_rate())).round() as u64)
                         }
-                        None => SpanRule::Inside,
+                        SpanPlace::Inside => SpanRule::Inside,
+                        SpanPlace::Region => SpanRule::Region,
                     },
                     are_required: spans.are_required,
                 });

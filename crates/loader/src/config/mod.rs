@@ -28,7 +28,7 @@ pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
     AugmentObject, Background, BatchingObject, BucketConfig, ChatRule, CropConfig, CropObject, Exclude,
     FeatureObject, FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig,
-    TextRows, TextSources, Weights, WholeConfig, WindowConfig,
+    SpanPlace, TextRows, TextSources, Weights, WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;
@@ -186,6 +186,7 @@ impl LoaderConfig {
         let mut targets = self.targets.iter().flatten();
         self.outputs.iter().any(|name| name == "path")
             || targets.any(|target| target.form.annotations().is_some())
+            || self.crop.iter().filter_map(|crop| crop.rule.spans()).any(|spans| spans.table.is_some())
     }
 
     /// Where what is read by URL is kept.

@@ -9,6 +9,7 @@ use crate::{
     order::{Bins, Budget},
     sampling::Sampling,
     source::{Entry, Recordings, Shard, SourceOptions, TextContent, files::Manifest},
+    targets::Annotations,
     tasks::{ClipCrop, SpanUnit, WholeRule},
     transform::{Augment, Features, WindowEnd},
 };
@@ -324,11 +325,22 @@ pub struct WholeConfig {
 pub struct SpanConfig {
     /// A column of pairs, or one of starts and one of ends.
     pub columns: Vec<String>,
+    /// The regions of recordings by their paths; then there are no columns.
+    pub table: Option<Arc<Annotations>>,
     pub unit: SpanUnit,
-    /// The least seconds to which one is widened; `None`: clips are inside of one.
-    pub widen: Option<f64>,
+    pub place: SpanPlace,
     /// Whether a row without spans is an error.
     pub are_required: bool,
+}
+
+/// Where a clip is, given the spans of its row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SpanPlace {
+    /// Within one that is widened to at least these seconds.
+    Around(f64),
+    Inside,
+    /// In a region, of which none overlap.
+    Region,
 }
 
 impl CropConfig {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, seed::mix};
 
 /// A clip in its recording, in seconds; without padding.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,6 +117,16 @@ impl Annotations {
         Some(self.find(path)?.start)
     }
 
+    /// The seconds of the recording at `path` that any annotation has.
+    pub fn seconds(&self, path: &str) -> f64 {
+        let (mut seconds, mut reached) = (0.0, f64::NEG_INFINITY);
+        for event in &self.events[self.find(path).unwrap_or(0..0)] {
+            seconds += (event.end - event.start.max(reached)).max(0.0);
+            reached = event.latest;
+        }
+        seconds
+    }
+
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &str> {
         self.by_path.keys().map(|path| &**path)
     }
@@ -147,7 +157,7 @@ impl Annotations {
 
     /// The number of the recording at `path`, and label, start and end of each annotation that may overlap
     /// these seconds.
-    pub(super) fn times(&self, path: &str, within: [f64; 2]) -> (u64, impl Iterator<Item = (u32, [f64; 2])>) {
+    pub(crate) fn times(&self, path: &str, within: [f64; 2]) -> (u64, impl Iterator<Item = (u32, [f64; 2])>) {
         let (recording, events) = self.within(path, within);
         (recording, events.iter().map(|event| (event.label, [event.start, event.end])))
     }
@@ -174,8 +184,14 @@ impl Annotations {
         }
     }
 
-    /// The annotations in a form that a digest can be made of.
-    pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
+    /// A digest of them, as a state has it.
+    pub fn digest(&self) -> String {
+        let digest = self.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte))));
+        format!("{digest:016x}")
+    }
+
+    /// Paths, times and labels.
+    fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         let mut paths: Vec<_> = self.by_path.iter().collect();
         paths.sort_unstable_by_key(|(path, _)| &**path);
         let of = |event: &AnnotatedEvent| [event.start.to_bits(), event.end.to_bits(), event.label.into()];
@@ -225,6 +241,14 @@ mod tests {
         assert_eq!(label("c\\b.flac").as_deref(), Some("jay"));
         assert_eq!((label("xa.wav"), label("c.wav"), label("")), (None, None, None));
         assert!(all.recording("b.wav").is_some() && all.recording("site").is_none());
+    }
+
+    #[test]
+    fn seconds_that_overlap_count_once() {
+        let all = [("a", 5.0, 7.0), ("a", 0.0, 2.0), ("a", 1.0, 4.0), ("a", 1.5, 2.5), ("b", 1.0, 1.5)];
+        let all = all.map(|(path, start, end)| annotation(path, start, end, "x")).to_vec();
+        let all = Annotations::new(all).unwrap();
+        assert_eq!(["c/a.wav", "b", "c"].map(|path| all.seconds(path)), [6.0, 0.5, 0.0]);
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Target {
         };
         if let Some(all) = self.annotations() {
             let table = if self.kind() == "Frames" { "annotations" } else { "table" };
-            identity[table] = format!("{:016x}", digest(&mut all.bytes())).into();
+            identity[table] = all.digest().into();
         }
         if let Some(rule) = self.tokens() {
             let name =

@@ -12,7 +12,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
-    source::{OpenRecording, Record, WindowRun, info_of_row},
+    source::{OpenRecording, Record, RowExtent, WindowRun, info_of_row},
     transform::{Crop, KeptChannels, sums::squares, target_len},
 };
 
@@ -43,9 +43,14 @@ pub(super) struct RowRecording<'a> {
 }
 
 impl RowRecording<'_> {
+    fn extent(&self) -> RowExtent {
+        let Info { sample_rate, n_samples, .. } = self.info;
+        RowExtent { sample_rate, start: self.row.start, n_samples }
+    }
+
     /// Where the row begins in its recording, seconds.
     pub fn row_start(&self) -> f64 {
-        self.row.start as f64 / f64::from(self.info.sample_rate)
+        self.extent().start_seconds()
     }
 }
 
@@ -97,10 +102,7 @@ impl ClipDecoder {
             let number = record.index.saturating_sub(positions.start) as usize;
             let of = |at| {
                 let begin = ClipStart::rule(at, record.seed);
-                planner
-                    .clip_read((info.sample_rate, info.n_samples), &record.values, begin)
-                    .ok()
-                    .map(|read| read.span)
+                planner.clip_read(opened.extent(), &record.values, begin).ok().map(|read| read.span)
             };
             let all = || positions.clone().map(of).collect();
             let shared = |span: Range<u64>, out: &mut Planes| decode(span, out, true);
@@ -159,7 +161,7 @@ impl ClipDecoder {
         opened: &RowRecording<'_>,
         begin: ClipStart,
     ) {
-        let of = (opened.info.sample_rate, opened.info.n_samples);
+        let of = opened.extent();
         let (mut hull, mut each, mut n) = (None, 0, 0);
         for begin in planner.each(begin, false) {
             let Ok(ClipRead { span, .. }) = planner.clip_read(of, &record.values, begin) else { return };
@@ -200,7 +202,7 @@ impl ClipDecoder {
         let mut best: Option<(f64, ClipPlace)> = None;
         for draw in 0..most {
             let begin = begin.drawn(rule, view, draw);
-            let read = planner.clip_read((info.sample_rate, info.n_samples), &record.values, begin)?;
+            let read = planner.clip_read(opened.extent(), &record.values, begin)?;
             let crop = read.crop;
             // The same samples are as loud.
             if tried.iter().any(|known| known.samples() == crop.samples()) {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::{
     clip_rule::{ClipCrop, ClipRule, CropPosition, WholeRule},
     mix_source::MixSource,
-    span_columns::{Grid, SpanColumns},
+    span_columns::{Grid, SpanSource},
     waveform_plan::WaveformPlan,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     batch::PadTo,
     decode::{Damage, Info, SpareBlocks},
     fields::Row,
-    source::{Positions, RowInfo},
+    source::{Positions, RowExtent, RowInfo},
     targets::{ClipSeconds, TimeAxis, TimeGrid},
     transform::{
         Augment, Crop, CropMode, Features, KeptChannels, MAX_HZ, Quality, Resampler, Resamplers,
@@ -362,7 +362,7 @@ pub struct ClipPlanner {
     /// Places that were drawn again after silence.
     redraws: Arc<AtomicU64>,
     positions: Positions,
-    spans: Option<SpanColumns>,
+    spans: Option<SpanSource>,
     /// Seconds of each position as they are known before it is read; NaN if they are not.
     seconds: Option<Arc<[f32]>>,
 }
@@ -384,7 +384,7 @@ impl ClipPlanner {
     }
 
     /// The same with these rows at the positions, and spans.
-    pub fn over(self, positions: Positions, spans: Option<SpanColumns>) -> Self {
+    pub fn over(self, positions: Positions, spans: Option<SpanSource>) -> Self {
         Self { positions, spans, ..self }
     }
 
@@ -469,17 +469,13 @@ impl ClipPlanner {
         Ok(Crop { pad_front, ..found })
     }
 
-    /// What a clip needs of a recording of this rate and length, and a row of these values.
+    /// What a clip needs of a row of this extent and these values.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a clip that begins outside of the recording; [`ErrorKind::Schema`] for
     /// spans that are none; [`ErrorKind::Io`] for a window that is not there.
-    pub(super) fn clip_read(
-        &self,
-        (sample_rate, n_samples): (u32, u64),
-        values: &Row,
-        begin: ClipStart,
-    ) -> Result<ClipRead> {
+    pub(super) fn clip_read(&self, of: RowExtent, values: &Row, begin: ClipStart) -> Result<ClipRead> {
+        let RowExtent { sample_rate, n_samples, .. } = of;
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let played = match begin {
             ClipStart::Rule { of_steps, .. } => {
@@ -503,7 +499,8 @@ impl ClipPlanner {
                 CropPosition::Spans { rule, are_required } => {
                     // A second of the recording has fewer samples if it is played faster.
                     let second = f64::from(rate) * f64::from(sample_rate) / f64::from(played);
-                    let grid = Grid { n, rate: second, source_rate: sample_rate };
+                    let grid =
+                        Grid { n, rate: second, source_rate: sample_rate, row_start: of.start_seconds() };
                     let spans = self.spans.as_ref();
                     let found = spans.map(|spans| spans.place(rule, values, grid, (padding, clip), seed));
                     match found.transpose()?.flatten() {
@@ -557,8 +554,9 @@ impl ClipPlanner {
         }
         let begin = ClipStart::rule(at, seed).drawn(rule, 0, 0);
         let rate = row.info.sample_rate;
+        let of = RowExtent { sample_rate: rate, start: row.start, n_samples: row.info.n_samples };
         Ok(self
-            .clip_read((rate, row.info.n_samples), &row.values, begin)
+            .clip_read(of, &row.values, begin)
             .map_or(f64::NAN, |read| self.plan.start(&read.crop, f64::from(read.played) / f64::from(rate))))
     }
 

@@ -6,7 +6,12 @@ use super::{
     clip_decoder::joined,
     clip_planner::{ClipPlanner, ClipStart, Section},
 };
-use crate::{decode::layout, fields::Row, order::Assignment, source::ReadRequest};
+use crate::{
+    decode::{Info, layout},
+    fields::Row,
+    order::Assignment,
+    source::{ReadRequest, RowExtent},
+};
 
 /// What is taken of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +36,7 @@ impl<'a> ClipRequest<'a> {
     }
 
     /// The samples that a clip may need, whichever of its places is taken.
-    fn hull(&self, of: (u32, u64), values: &Row, begin: ClipStart) -> Option<Range<u64>> {
+    fn hull(&self, of: RowExtent, values: &Row, begin: ClipStart) -> Option<Range<u64>> {
         let (planner, mut hull) = (self.planner, None);
         for begin in planner.each(begin, true) {
             hull = Some(joined(hull, planner.clip_read(of, values, begin).ok()?.span));
@@ -47,7 +52,9 @@ impl ReadRequest for ClipRequest<'_> {
             return None;
         }
         let layout = layout(head, size)?;
-        let span = self.span(layout.info.sample_rate, layout.info.n_samples, &Row::new())?;
+        let Info { sample_rate, n_samples, .. } = layout.info;
+        // Only a crop that takes values depends on where a row begins.
+        let span = self.span(RowExtent { sample_rate, start: 0, n_samples }, &Row::new())?;
         let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
         Some(byte(span.start)..byte(span.end))
     }
@@ -57,8 +64,8 @@ impl ReadRequest for ClipRequest<'_> {
     }
 
     /// `None` for a span outside of the recording; decoding the record then raises the error.
-    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        let span = |begin| self.hull((sample_rate, n_samples), values, begin);
+    fn span(&self, of: RowExtent, values: &Row) -> Option<Range<u64>> {
+        let span = |begin| self.hull(of, values, begin);
         match self.take {
             Take::Clip(begin) => span(begin),
             Take::Clips(Range { start, end }, seed) => {
@@ -69,9 +76,9 @@ impl ReadRequest for ClipRequest<'_> {
                 Some(joined(Some(first), span(ClipStart::rule(end - 1, seed))?))
             }
             Take::Section(section) => {
-                let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
-                let resampler = self.planner.resampler(sample_rate, rate).ok()?;
-                Some(resampler.input_span(samples, n_samples))
+                let (samples, rate) = section.samples(of.sample_rate, of.n_samples).ok()?;
+                let resampler = self.planner.resampler(of.sample_rate, rate).ok()?;
+                Some(resampler.input_span(samples, of.n_samples))
             }
         }
     }
@@ -111,15 +118,15 @@ impl ReadRequest for DrawRequest<'_> {
         self.repeats
     }
 
-    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.span_of(1, sample_rate, n_samples, values)
+    fn span(&self, of: RowExtent, values: &Row) -> Option<Range<u64>> {
+        self.span_of(1, of, values)
     }
 
     fn excerpt_of(&self, n: u64, head: &[u8], size: u64) -> Option<Range<u64>> {
         self.clips(n).excerpt(head, size)
     }
 
-    fn span_of(&self, n: u64, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.clips(n).span(sample_rate, n_samples, values)
+    fn span_of(&self, n: u64, of: RowExtent, values: &Row) -> Option<Range<u64>> {
+        self.clips(n).span(of, values)
     }
 }

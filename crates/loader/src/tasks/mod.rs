@@ -41,6 +41,6 @@ pub use documents::{
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs, reference_fields};
-pub use span_columns::{SpanColumns, SpanUnit};
+pub use span_columns::{SpanSource, SpanUnit};
 pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TokenMaker, TokenTask};
 pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

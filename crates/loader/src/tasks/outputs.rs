@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{clip_planner::AudioPlan, span_columns::SpanColumns};
+use super::{clip_planner::AudioPlan, span_columns::SpanSource};
 use crate::{
     Error, ErrorKind, Result,
     batch::{MixedPairs, RemixedGroups, RowMixing},
@@ -150,7 +150,7 @@ pub struct Outputs {
     /// The first row of each source, and the number of all rows.
     group_starts: Arc<[u64]>,
     pub(super) positions: Positions,
-    pub(super) spans: Option<SpanColumns>,
+    pub(super) spans: Option<SpanSource>,
     /// The names of the fields of features.
     taken: Vec<String>,
 }
@@ -183,7 +183,7 @@ pub struct OutputInputs<'a> {
     /// The names of the fields on request.
     pub requested: &'a [String],
     pub positions: Positions,
-    pub spans: Option<SpanColumns>,
+    pub spans: Option<SpanSource>,
     /// The number of clips of an example, if they have an axis.
     pub views: Option<u32>,
     /// Whether pairs of examples are mixed.

@@ -1,12 +1,15 @@
-//! [`SpanColumns`]: the spans of a row, such as its events, from the columns that have them.
+//! [`SpanSource`]: the spans of a row, such as its events, from the columns that have them or from a table of
+//! annotations.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
+
+use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
     fields::{Row, Value},
-    source::{Item, Nesting},
-    targets::SourceColumns,
+    source::{ExtraColumn, Item, Nesting},
+    targets::{Annotations, SourceColumns},
     transform::{Crop, Padding, SpanRule},
 };
 
@@ -15,6 +18,18 @@ pub enum SpanUnit {
     Seconds,
     /// Samples at the recording's own rate.
     Samples,
+}
+
+/// Where the spans of a row come from.
+#[derive(Debug, Clone)]
+pub enum SpanSource {
+    Columns(SpanColumns),
+    /// The annotated times of its recording.
+    Table {
+        all: Arc<Annotations>,
+        /// The index of the recording's path among the values of a row.
+        path: usize,
+    },
 }
 
 /// Where the spans of a row are among its values.
@@ -33,6 +48,99 @@ pub(super) struct Grid {
     /// Samples in a second of the recording.
     pub rate: f64,
     pub source_rate: u32,
+    /// Where the row begins in its recording, seconds.
+    pub row_start: f64,
+}
+
+impl Grid {
+    /// From one sample to another, cut to the recording; `None` if that lies outside of it.
+    fn cut(&self, [start, end]: [f64; 2]) -> Option<Range<u64>> {
+        let (first, last) = (start.max(0.0), end.min(self.n as f64));
+        let is_outside = last < first || last == first && end > start;
+        (!is_outside).then_some(first as u64..last as u64)
+    }
+}
+
+/// Sorts spans, and joins those that overlap or touch.
+fn unite(spans: &mut SmallVec<[Range<u64>; 16]>) {
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    spans.dedup_by(|next, span| {
+        let is_one = next.start <= span.end;
+        if is_one {
+            span.end = span.end.max(next.end);
+        }
+        is_one
+    });
+}
+
+impl SpanSource {
+    /// The columns of these names, as [`SpanColumns::plan`] finds them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn columns(names: &[String], unit: SpanUnit, source_columns: &SourceColumns<'_>) -> Result<Self> {
+        SpanColumns::plan(names, unit, source_columns).map(Self::Columns)
+    }
+
+    /// The times of a table, found by the paths of rows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if rows have no paths, or the table no annotations.
+    pub fn table(all: Arc<Annotations>, source_columns: &SourceColumns<'_>) -> Result<Self> {
+        let refused = |message: &str| Err(Error::new(ErrorKind::Config, message));
+        if all.any_path().is_none() {
+            return refused("crop: annotations has no regions, must have at least one");
+        }
+        let is_path = |extra: &ExtraColumn| *extra == ExtraColumn::Path;
+        match source_columns.extra_columns.iter().position(is_path) {
+            Some(path) => Ok(Self::Table { all, path }),
+            None => refused(
+                "crop: annotations are found by the paths of recordings, and the rows of the source have none; give the \
+                 columns of the row that have them, as in {\"start\": \"starts\", \"end\": \"ends\"}",
+            ),
+        }
+    }
+
+    /// The annotations, if they are in a table.
+    pub fn annotations(&self) -> Option<&Annotations> {
+        if let Self::Table { all, .. } = self { Some(all) } else { None }
+    }
+
+    /// The clip that the spans of a row place, padded as it is and of so many samples; `None` if there are
+    /// none. Regions that overlap or touch are one.
+    ///
+    /// # Errors
+    /// As [`SpanColumns::spans`], and those of its spans; [`ErrorKind::Schema`] for a row without a path.
+    pub(super) fn place(
+        &self,
+        rule: SpanRule,
+        values: &Row,
+        grid: Grid,
+        (padding, clip): (Padding, usize),
+        seed: u64,
+    ) -> Result<Option<Crop>> {
+        let mut regions: SmallVec<[Range<u64>; 16]> = match self {
+            Self::Columns(columns) if rule != SpanRule::Region => {
+                return rule.place(columns.spans(values, grid)?, padding, (grid.n, clip), seed);
+            }
+            // bounded: by the values of the row.
+            Self::Columns(columns) => columns.spans(values, grid)?.collect::<Result<_>>()?,
+            Self::Table { all, path } => {
+                let Some(Value::Text(path)) = values.get(*path) else {
+                    let message =
+                        "crop: annotations are found by the path of the recording, and the row has none";
+                    return Err(Error::new(ErrorKind::Schema, message));
+                };
+                let within = [grid.row_start, grid.row_start + grid.n as f64 / grid.rate];
+                let sample = |at: f64| ((at - grid.row_start) * grid.rate).round();
+                let (_, times) = all.times(path, within);
+                // bounded: by the table.
+                times.filter_map(|(_, times)| grid.cut(times.map(sample))).collect()
+            }
+        };
+        unite(&mut regions);
+        rule.place(regions.iter().cloned().map(Ok), padding, (grid.n, clip), seed)
+    }
 }
 
 impl SpanColumns {
@@ -40,7 +148,7 @@ impl SpanColumns {
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] for columns of other types.
-    pub fn plan(names: &[String], unit: SpanUnit, source_columns: &SourceColumns<'_>) -> Result<Self> {
+    fn plan(names: &[String], unit: SpanUnit, source_columns: &SourceColumns<'_>) -> Result<Self> {
         let mut values = [0; 2];
         let mut nestings = Vec::new();
         for (name, value) in names.iter().zip(&mut values) {
@@ -82,22 +190,6 @@ impl SpanColumns {
         let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
         let columns = if names.len() == 1 { "column" } else { "columns" };
         Error::new(ErrorKind::Schema, format!("crop: {columns} {}: {found}", names.join(" and ")))
-    }
-
-    /// The clip that the spans of a row place, padded as it is and of so many samples; `None` if there are
-    /// none.
-    ///
-    /// # Errors
-    /// As [`Self::spans`], and those of its spans.
-    pub(super) fn place(
-        &self,
-        rule: SpanRule,
-        values: &Row,
-        grid: Grid,
-        (padding, clip): (Padding, usize),
-        seed: u64,
-    ) -> Result<Option<Crop>> {
-        rule.place(self.spans(values, grid)?, padding, (grid.n, clip), seed)
     }
 
     /// The spans of a row that lie within the recording, wholly or in part, cut to it. A null is no span.
@@ -151,16 +243,14 @@ impl SpanColumns {
             SpanUnit::Seconds => (at * rate).round(),
             SpanUnit::Samples => (at * rate / f64::from(grid.source_rate)).round(),
         };
-        let (start, end, n) = (sample(start), sample(end), grid.n as f64);
-        let (first, last) = (start.max(0.0), end.min(n));
-        let is_outside = last < first || last == first && end > start;
-        Ok((!is_outside).then_some(first as u64..last as u64))
+        Ok(grid.cut([sample(start), sample(end)]))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::targets::Annotation;
 
     fn list(items: &[Value]) -> Value {
         Value::List(items.to_vec().into())
@@ -174,7 +264,7 @@ mod tests {
         SpanColumns { names: ["a", "b"][..n].iter().map(ToString::to_string).collect(), values: [0, 1], unit }
     }
 
-    const GRID: Grid = Grid { n: 1000, rate: 100.0, source_rate: 200 };
+    const GRID: Grid = Grid { n: 1000, rate: 100.0, source_rate: 200, row_start: 0.0 };
 
     fn found(columns: &SpanColumns, values: &[Value]) -> Result<Vec<(u64, u64)>> {
         let row: Row = values.iter().cloned().collect();
@@ -200,6 +290,31 @@ mod tests {
         );
         let huge = pairs(&[[-1e300, 1e300]]);
         assert_eq!(found(&columns(1, SpanUnit::Seconds), &[huge]).unwrap(), [(0, 1000)]);
+    }
+
+    #[test]
+    fn regions_that_overlap_or_touch_are_one() {
+        let mut spans: SmallVec<[Range<u64>; 16]> =
+            [50..60, 0..10, 10..20, 55..58, 21..30, 57..70, 80..80].into_iter().collect();
+        unite(&mut spans);
+        assert_eq!(spans[..], [0..20, 21..30, 50..70, 80..80]);
+    }
+
+    #[test]
+    fn regions_of_a_table_count_from_the_recordings_start() {
+        let region = |start, end| Annotation { path: "a".into(), start, end, label: "region".into() };
+        let all = vec![region(0.0, 1.0), region(4.0, 4.5), region(4.5, 5.0), region(30.0, 40.0)];
+        let source = SpanSource::Table { all: Arc::new(Annotations::new(all).unwrap()), path: 1 };
+        let row: Row = [Value::Int(0), Value::Text("site/a.wav".into())].into_iter().collect();
+        let place = |row_start| {
+            let grid = Grid { row_start, ..GRID };
+            let clip = source.place(SpanRule::Region, &row, grid, (Padding::Behind, 100), 7).unwrap();
+            clip.map(|clip| clip.start)
+        };
+        // The row has seconds 3.5 to 13.5, so the region is from 0.5 to 1.5 s; one from 4.2 s on, 0.8 s.
+        assert_eq!((place(3.5), place(4.2), place(5.0)), (Some(50), Some(0), None));
+        let error = source.place(SpanRule::Region, &Row::new(), GRID, (Padding::Behind, 100), 7).unwrap_err();
+        assert!(error.message.contains("the row has none"), "{error}");
     }
 
     #[test]

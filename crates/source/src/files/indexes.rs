@@ -20,7 +20,9 @@ use super::{
     recording_file::{Key, ReadCounts, RecordingFile},
     sidecar::Sidecars,
 };
-use crate::{FileRecording, ReadRequest, Result, Segment, fields::Row, info_of_row, storage::Version};
+use crate::{
+    FileRecording, ReadRequest, Result, RowExtent, Segment, fields::Row, info_of_row, storage::Version,
+};
 use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};
 
 /// The most bytes of all indexes in memory.
@@ -88,7 +90,9 @@ impl Indexes {
         let index = self.index(decoder, recording)?;
         let of = FileRecording { segment, ..FileRecording::default() };
         let (info, samples) = info_of_row(index.info(), Some(&of))?;
-        let span = request.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
+        let extent =
+            RowExtent { sample_rate: info.sample_rate, start: samples.start, n_samples: info.n_samples };
+        let span = request.span(extent, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
         index.span_bytes(decoder, recording, span).map(Some)
     }

@@ -199,7 +199,15 @@ impl ClipIdentity<'_> {
     }
 
     fn crop(&self) -> Option<Value> {
-        self.config.crop.as_ref().map(|object| object.description.clone())
+        let object = self.config.crop.as_ref()?;
+        let mut description = object.description.clone();
+        if let Some(all) = object.rule.spans().and_then(|spans| spans.table.as_ref()) {
+            // That of Views has it in its own.
+            let views = object.rule.views().is_some();
+            let of = if views { &mut description["crop"] } else { &mut description };
+            of["annotations"] = all.digest().into();
+        }
+        Some(description)
     }
 
     /// The rule, and a hash of the lengths that it is about.
