@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
-from forebay.cli import dataloader, inspect, splits
+from forebay.cli import dataloader, inspect, splits, texts
 from forebay.cli.common import (
     URL,
     add_json,
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     def measure(progress: Progress, n_workers: int, n_readers: int = READERS) -> None:
         nonlocal order
         threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
-        with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
+        with using("SOURCE", options), texts.hinted(), Loader(options.files, **threads, **given) as loader:
             order = loader.recipe.to_dict()["order"]
             found = loader.headspace(options.seconds)
         names = ("examples_per_s", "verdict", "filled")

@@ -17,7 +17,7 @@ from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
 from forebay.augment import FrameRoll, Mix, SpecAugment
-from forebay.cli import inspect
+from forebay.cli import inspect, texts
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Writes the page."""
     check(options)
     given = reading(options)
-    with using("SOURCE", options), inspect.opened(options.files, given) as dataset:
+    with using("SOURCE", options), texts.hinted(), inspect.opened(options.files, given) as dataset:
         if not len(dataset):
             raise ConfigError("SOURCE has no rows, must have at least one")
         column = label_column(dataset, options.label_column)
