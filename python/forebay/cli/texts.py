@@ -110,8 +110,13 @@ PACKING = ("seq_len", "fit", "on_long")
 
 
 def packing(options: argparse.Namespace, seq_len: int) -> dict[str, Any]:
-    """The parameters of `add_packing`; those that are not given are the loader's own, but for `seq_len`."""
+    """The parameters of `add_packing`; those that are not given are the loader's own, but for `seq_len`.
+
+    Raises `ConfigError` for options that do not go together.
+    """
     given = {name: value for name in PACKING if (value := getattr(options, name)) is not None}
+    if "on_long" in given and given.get("fit") != "pad":
+        raise ConfigError("--on-long needs --fit pad")
     return {"seq_len": seq_len} | given
 
 
