@@ -128,7 +128,10 @@ def are_meant(options: argparse.Namespace) -> bool:
 def check(options: argparse.Namespace, own: Sequence[str], both: Sequence[str] = ()) -> None:
     """Raises `ConfigError` for options that do not go together: `own` are the command's for texts, `both` for any."""
     parser = options.parser
-    flags = {action.dest: max(action.option_strings, key=len, default="") for action in parser._actions}
+    flags = {
+        action.dest: next((option for option in action.option_strings if option.startswith("--")), "")
+        for action in parser._actions
+    }
     values = vars(options)
     given = [name for name in flags if name in values and values[name] != parser.get_default(name)]
     for_texts = {*SHARED, *own}
