@@ -104,7 +104,7 @@ class _HubTokenizer(Protocol):
     def to_str(self, pretty: bool = False) -> str: ...
 
 _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
-_TextFiles: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _TextPart
+_TextFiles: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset | _TextPart
 _TextSources: TypeAlias = _TextFiles | Mapping[str, _TextFiles]
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
@@ -850,6 +850,8 @@ class _TextRows:
     """The description of an object of `forebay.text`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    @property
+    def paths(self) -> list[str]: ...
 
 @final
 class _Crop:

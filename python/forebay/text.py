@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from forebay._core import _TextRows
 from forebay._part import _Part, part
 
+if TYPE_CHECKING:
+    from forebay._core import _HubDataset
+
 __all__ = ["Chat", "Documents", "Ids", "Pairs"]
 
 
@@ -27,20 +30,23 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_Files: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | _HubDataset"
 
 
 @part
 class _TextPart(_Part):
     """What all sources share."""
 
-    if TYPE_CHECKING:  # no field
+    if TYPE_CHECKING:  # no field of this class
+        path: _Files
 
         @property
         def _plan(self) -> _TextRows: ...
 
     def __post_init__(self) -> None:
         self._check_by(_TextRows)
+        if not isinstance(self.path, str | os.PathLike | Sequence):  # a datasets.Dataset: JSON has its files
+            object.__setattr__(self, "path", self._plan.paths)
 
 
 @part
@@ -50,7 +56,7 @@ class Documents(_TextPart):
     `path`: a file, a folder, a pattern or a list of these, of one format: Parquet (`.parquet`), Arrow (`.arrow`, as
     `save_to_disk` writes it), JSON lines (`.jsonl`) or text (`.txt`, a document in each line). The last two may end
     in `.gz` or `.zst`, too. In JSON lines points in `column` separate the names of nested fields. Text has no
-    columns.
+    columns. Or a `datasets.Dataset` with all rows of its Arrow files, which are read.
 
     A bare path in place of the object is the same with `column="text"`.
     """
@@ -90,9 +96,10 @@ class Chat(_TextPart):
     """Conversations, one in each row, made to texts by a chat template; only answers are trained on.
 
     `path`: a file, a folder, a pattern or a list of these, of one format: Parquet, Arrow (as `save_to_disk` writes it)
-    or JSON lines (`.jsonl`, also `.gz` or `.zst`). `column` has the messages: lists of structs (in JSON lines objects)
-    with `role` and `content`, or texts of JSON. Fields of structs that are null, but for `content`, are left out, since
-    tables have all fields of all rows. `tools`: the column of the tools that a conversation may use, in the same forms.
+    or JSON lines (`.jsonl`, also `.gz` or `.zst`); or a `datasets.Dataset`, as for `Documents`. `column` has the
+    messages: lists of structs (in JSON lines objects) with `role` and `content`, or texts of JSON. Fields of structs
+    that are null, but for `content`, are left out, since tables have all fields of all rows. `tools`: the column of
+    the tools that a conversation may use, in the same forms.
 
     `template`: `"tokenizer"` for that of the tokenizer (`chat_template.jinja` or `tokenizer_config.json` in its
     folder, or the `chat_template` of an object of transformers); `"chatml"`, `"llama3"`, `"gemma"` or `"mistral"`; or

@@ -141,7 +141,7 @@ fn refused(name: &str, given: &Bound<'_, PyAny>, what: &str) -> PyErr {
 }
 
 /// Raises for a `DatasetDict`, whose splits are no sources to mix.
-fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
     if !is_hub("DatasetDict", given)? && !is_hub("IterableDatasetDict", given)? {
         return Ok(());
     }
@@ -263,6 +263,25 @@ fn row_numbers(given: &Bound<'_, PyAny>) -> PyResult<Option<Arc<[u64]>>> {
     let rows = rows.call_method1("astype", ("uint64",))?;
     let rows = rows.cast::<PyArray1<u64>>()?.readonly();
     Ok(Some(rows.as_array().iter().copied().collect()))
+}
+
+/// The files of a source of texts; of a `datasets.Dataset` those whose rows it has, in order.
+pub fn text_files(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
+    refuse_splits(name, given)?;
+    if !is_hub("Dataset", given)? && !is_hub("IterableDataset", given)? {
+        return paths(name, given, expected);
+    }
+    let SourceFiles { group, order, .. } = files(name, given)?;
+    if order.is_some() {
+        let what = "has other rows than its files, as after select, filter, shuffle or train_test_split; save it with \
+                    save_to_disk(folder) and pass the folder";
+        return Err(refused(name, given, what));
+    }
+    let paths = group.into_iter().filter_map(|origin| match origin {
+        Origin::Path(path) => Some(path),
+        Origin::Manifest(..) => None,
+    });
+    Ok(paths.collect())
 }
 
 fn origins(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Origin>> {

@@ -7,9 +7,8 @@ use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use super::{
     arguments::{Argument, ArgumentError, mapping_items, plan},
     chat,
-    paths::paths,
     recipe_fields::RecipeFields,
-    sources::source_name,
+    sources::{refuse_splits, source_name, text_files},
 };
 use crate::{
     chat::ChatTemplate,
@@ -37,7 +36,7 @@ impl PyTextRows {
             }),
             other => return Err(PyTypeError::new_err(format!("{other} names no rows of text"))),
         };
-        let paths = paths("path", &given.value("path")?, Vec::<PathBuf>::EXPECTED)?;
+        let paths = text_files("path", &given.value("path")?, Vec::<PathBuf>::EXPECTED)?;
         let column_field = if kind == "Pairs" { "chosen" } else { "column" };
         let column: String = given.get(column_field)?;
         if column.is_empty() {
@@ -74,6 +73,12 @@ impl PyTextRows {
         given.check()?;
         Ok(Self(TextRows { paths, column: Some(column), content, chat }))
     }
+
+    /// The files, as they were given.
+    #[getter]
+    fn paths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.paths.to_python(py)
+    }
 }
 
 fn chat_rule(given: &mut RecipeFields<'_>) -> PyResult<ChatRule> {
@@ -93,13 +98,14 @@ fn chat_rule(given: &mut RecipeFields<'_>) -> PyResult<ChatRule> {
 }
 
 impl Argument for TextRows {
-    const EXPECTED: &'static str = "a path, a sequence of paths, or an object of forebay.text";
+    const EXPECTED: &'static str =
+        "a path, a sequence of paths, a datasets.Dataset, or an object of forebay.text";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if let Some(rows) = plan::<PyTextRows>(given)? {
             return Ok(rows.get().0.clone());
         }
-        Ok(Self { paths: paths(name, given, Self::EXPECTED)?, ..Self::default() })
+        Ok(Self { paths: text_files(name, given, Self::EXPECTED)?, ..Self::default() })
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -130,10 +136,10 @@ impl Argument for TextRows {
 }
 
 impl Argument for TextSources {
-    const EXPECTED: &'static str =
-        "a path, a sequence of paths, or an object of forebay.text, or a dict of these by source";
+    const EXPECTED: &'static str = "a path, a sequence of paths, a datasets.Dataset, or an object of forebay.text, or a dict of these by source";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        refuse_splits(name, given)?;
         let Some(items) = mapping_items(given)? else {
             return Ok(Self { names: None, rows: vec![TextRows::read(name, given, problems)?] });
         };

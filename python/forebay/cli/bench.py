@@ -4,7 +4,7 @@ Each number of workers is measured with a loop that does nothing, by `Loader.hea
 for a training loop. The smallest number within 5 % of the fastest is suggested: more threads would only take cores
 and memory from the training. If storage is the limit, more reads in flight are tried too. Where torch and soundfile
 are installed, a DataLoader does the same work, for comparison. With `--device` the features by workers are compared
-with features of int16 waveforms on the device.
+with features of int16 waveforms on the device. Of texts, `token_speed` measures each number.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
-from forebay.cli import dataloader, inspect, splits
+from forebay.cli import dataloader, inspect, splits, texts, token_speed
 from forebay.cli.common import (
     URL,
     add_json,
@@ -58,14 +58,17 @@ def add(subparsers: "Subparsers") -> None:
         "Measures examples per second of a source on this machine, for several numbers of workers and a loop that "
         "does nothing; prints what limits each, and suggests parameters. If torch and soundfile are installed, a torch "
         "DataLoader with soundfile is measured beside them. With --device, the features by workers are compared with "
-        "features of int16 waveforms on the device. After Ctrl-C the numbers so far are printed.",
+        "features of int16 waveforms on the device. With --tokenizer, SOURCE has texts: measures packed tokens per "
+        "second, and the waste of packing. After Ctrl-C the numbers so far are printed.",
         "  forebay bench shards/\n"
         "  forebay bench shards/ --features birdset --n-workers 2,4,8 --seconds 10\n"
         "  forebay bench shards/ --features icefall --device cuda\n"
-        "  forebay bench 'shards/*.parquet' --json - > bench.json",
+        "  forebay bench 'shards/*.parquet' --json - > bench.json\n"
+        "  forebay bench texts.jsonl -t tokenizer.json --fit carry",
         "cores, order, runs (n_workers, n_readers, examples_per_s, verdict, filled), suggested (n_workers, n_readers), "
         "dataloader (examples_per_s, n_workers, recordings, ratio; or reason), device (device, name, splits, faster, "
-        "features_ms; or null)",
+        "features_ms; or null); of texts cores, runs (n_workers, examples_per_s, tokens_per_s, dropped, padding, "
+        "verdict, filled), suggested (n_workers)",
     )
     add_source(parser)
     parser.add_argument(
@@ -97,6 +100,7 @@ def add(subparsers: "Subparsers") -> None:
         "--device", metavar="DEVICE", help="cuda, cuda:1 or cpu: also compare features by workers and on the device"
     )
     add_reading(parser, "SOURCE")
+    token_speed.add(texts.add(parser))
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE"})
 
@@ -116,8 +120,11 @@ def steps(cores: int) -> list[int]:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Measures, prints a table and a suggestion."""
+    texts.check(options, token_speed.OPTIONS, token_speed.BOTH)
     if not 0.1 <= options.seconds <= MOST_SECONDS:
         raise ConfigError(f"--seconds is {options.seconds:g}, must be 0.1 to {MOST_SECONDS:g}")
+    if texts.are_meant(options):
+        return of_texts(options)
     given = {
         **reading(options), "features": options.features, "clip_seconds": options.clip_seconds,
         "batch_size": options.batch_size, "order": options.order, "label_column": "",
@@ -136,7 +143,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     def measure(progress: Progress, n_workers: int, n_readers: int = READERS) -> None:
         nonlocal order
         threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
-        with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
+        with using("SOURCE", options), texts.hinted(), Loader(options.files, **threads, **given) as loader:
             order = loader.recipe.to_dict()["order"]
             found = loader.headspace(options.seconds)
         names = ("examples_per_s", "verdict", "filled")
@@ -186,6 +193,27 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     return 130 if is_interrupted else 0, found
 
 
+def of_texts(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """As `run`, of texts."""
+    wanted = options.n_workers or steps(_cores())
+    runs: list[dict[str, Any]] = []
+    is_interrupted = False
+    try:
+        with progress_bar(len(wanted), "measurements") as progress:
+            for n_workers in wanted:
+                runs.append(token_speed.measured(options, n_workers))
+                progress.add(done=1)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    said = [f"{counted(_cores(), 'core')}, {token_speed.head(options)}, a loop that does nothing:"]
+    said += [*token_speed.lines(runs), *ends(runs, "TokenLoader(SOURCE, ...", options.batch_size)]
+    out_of(options).write("\n".join(said) + "\n")
+    if is_interrupted:
+        say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
+    suggested = {"n_workers": best(runs)["n_workers"]} if runs else {}
+    return 130 if is_interrupted else 0, {"cores": _cores(), "runs": runs, "suggested": suggested}
+
+
 def compared(options: argparse.Namespace) -> dict[str, Any]:
     """The same work by soundfile in a DataLoader."""
     features: Any = LogMel() if options.features is None else preset(options.features)
@@ -230,7 +258,7 @@ def best(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The run with the fewest threads that is nearly as fast as the fastest."""
     most = max(run["examples_per_s"] for run in runs)
     fast = (run for run in runs if run["examples_per_s"] >= CLOSE * most)
-    return min(fast, key=lambda run: (run["n_workers"], run["n_readers"]))
+    return min(fast, key=lambda run: (run["n_workers"], run.get("n_readers", 0)))
 
 
 def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], head: str, batch_size: int) -> Iterator[str]:
@@ -246,14 +274,19 @@ def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], head: st
         times = f"; forebay makes {beside['ratio']:.1f} times as many" if "ratio" in beside else ""
         workers = f"{counted(beside['n_workers'], 'worker process')}"
         yield wrapped(f"soundfile in a torch DataLoader, {workers}: {beside['examples_per_s']:.1f} examples/s{times}")
+    yield from ends(runs, "Loader.train(SOURCE", batch_size)
+
+
+def ends(runs: Sequence[Mapping[str, Any]], call: str, batch_size: int) -> Iterator[str]:
+    """What follows from the measurements; `call` is the beginning of that of the loader."""
     if any(BUSY in run["verdict"] for run in runs):
         yield wrapped(
             f"{BUSY}, so these figures are too low, and the comparison may be wrong: measure again when it is idle"
         )
     if runs:
         fastest = best(runs)
-        readers = f", n_readers={fastest['n_readers']}" if fastest["n_readers"] != READERS else ""
-        yield f"suggested: Loader.train(SOURCE, n_workers={fastest['n_workers']}{readers})"
+        readers = f", n_readers={fastest['n_readers']}" if fastest.get("n_readers", READERS) != READERS else ""
+        yield f"suggested: {call}, n_workers={fastest['n_workers']}{readers})"
         if rate(fastest):
             yield f"a training step of more than {1000 * batch_size / rate(fastest):.0f} ms a batch never waits for it"
 

@@ -2,7 +2,6 @@
 
 import argparse
 import fnmatch
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import ConfigError, _shards
 from forebay.cache import Tokenize, TreeStore, build
 from forebay.cache.running import SAME_CALL
+from forebay.cli import texts
 from forebay.cli.common import a_path, add_json, check_files, check_place, counted, filled, say, subcommand, using
-from forebay.tokens import Tokenizer
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -47,23 +46,9 @@ def add(subparsers: "Subparsers") -> None:
     add_json(parser)
 
     what = parser.add_argument_group("documents")
-    what.add_argument(
-        "-t", "--tokenizer", type=a_path, metavar="FILE",
-        help="a tokenizer.json, rank file or SentencePiece .model; without it, columns of numbers are kept",
-    )  # fmt: skip
-    what.add_argument(
-        "--pattern", metavar="REGEX", help="the pattern that splits text, for a rank file of another name"
-    )
-    what.add_argument(
-        "--special-tokens", action="append", type=filled, metavar="NAME=ID",
-        help="a special token of a rank file; may be repeated. Or a JSON file of names and ids",
-    )  # fmt: skip
-    what.add_argument("--bos-id", type=int, metavar="ID", help="the id of BOS (default: that of the tokenizer)")
+    texts.add_tokenizer(what, "columns of numbers are kept")
     what.add_argument(
         "--text-column", default="text", metavar="NAME", help="the column of texts (default: %(default)s)"
-    )
-    what.add_argument(
-        "--eos-id", type=int, metavar="ID", help="the id of EOS, which ends each document (default: none)"
     )
     what.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
     what.add_argument(
@@ -158,7 +143,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Builds one split, or two."""
     for split in {options.split, VAL} if options.val else {options.split}:
         check_place("-o", options.path / split)
-    if options.tokenizer is None and (given := [name for name in FOR_TEXT if getattr(options, name) is not None]):
+    given = [name for name in texts.FOR_TOKENIZER if getattr(options, name) is not None]
+    if options.tokenizer is None and given:
         raise ConfigError(f"{given[0]}= is for texts; name a tokenizer, as in --tokenizer gpt2.tiktoken")
     with using("SHARD", options):
         shards = _shards("shards", options.shards, "inputs")
@@ -174,15 +160,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         check_files(inputs(options, split), files)
     processor = None
     if options.tokenizer is not None:
-        with using("--special-tokens", options):
-            tokens = special_tokens(options.special_tokens)
-        with using("--tokenizer", options):
-            file: Path = options.tokenizer
-            check_files("--tokenizer", [file / "tokenizer.json" if file.is_dir() else file])
-            tokenizer = Tokenizer(
-                file, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id, eos_id=options.eos_id
-            )
-        processor = Tokenize(tokenizer, options.text_column, bos=not options.no_bos)
+        processor = Tokenize(texts.tokenizer_of(options), options.text_column, bos=not options.no_bos)
     built = [report(options, split, files, processor) for split, files in splits.items()]
     return 0, {"path": str(options.path), "splits": built[::-1]}
 
@@ -190,10 +168,6 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 def inputs(options: argparse.Namespace, split: str) -> str:
     """The argument that names the shards of a split."""
     return "--val" if options.val and split == VAL else "SHARD"
-
-
-FOR_TEXT = ("pattern", "special_tokens", "bos_id", "eos_id")
-"""Options that need a tokenizer."""
 
 
 def report(options: argparse.Namespace, split: str, files: Sequence[str], processor: Tokenize | None) -> dict[str, Any]:
@@ -269,31 +243,3 @@ def divided(files: Sequence[str], val: Sequence[str]) -> tuple[list[str], list[s
     if not train:
         raise ConfigError(f"no shard is left beside those of --val, which names all {len(files)}")
     return train, list(found.values())
-
-
-def special_tokens(given: Sequence[str] | None) -> dict[str, int] | None:
-    """The special tokens of `NAME=ID` and of JSON files; raises `ConfigError` for any other text."""
-    if given is None:
-        return None
-    found: dict[str, int] = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if name and number.isdecimal():
-            tokens: object = {name: int(number)}
-        elif not Path(text).is_file():
-            raise ConfigError(
-                f"--special-tokens {text} is neither NAME=ID nor a file; expected is such as '<|bos|>=50000'"
-            )
-        else:
-            try:
-                tokens = json.loads(Path(text).read_bytes())
-            except (ValueError, RecursionError):
-                tokens = None
-        if not isinstance(tokens, dict) or not all(type(number) is int for number in tokens.values()):
-            raise ConfigError(
-                f'--special-tokens {text} is not a JSON object of names and ids, as in {{"<|bos|>": 50000}}'
-            )
-        for name, number in tokens.items():
-            if found.setdefault(name, number) != number:
-                raise ConfigError(f"--special-tokens gives {name} the ids {found[name]} and {number}; give one")
-    return found

@@ -1,4 +1,4 @@
-"""`forebay inspect`: what a source of recordings holds, and one of its rows to look at.
+"""`forebay inspect`: what a source of recordings holds, and one of its rows to look at; of texts, see `packing`.
 
 Nothing is decoded without `--row` or `--png`. Of a row, at most `--seconds` are decoded. `--balance` counts classes
 before and after balancing, from their column alone.
@@ -20,7 +20,7 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
-from forebay.cli import lengths
+from forebay.cli import lengths, packing, texts
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -68,16 +68,20 @@ def add(subparsers: "Subparsers") -> None:
     parser = subcommand(
         subparsers,
         "inspect",
-        "show what a source of recordings holds",
+        "show what a source of recordings or texts holds",
         "Shows files, rows, columns and classes of a source of recordings, and with --row one recording: codec, rate, "
-        "channels, length, columns, waveform and spectrogram. --png writes them as a picture.",
+        "channels, length, columns, waveform and spectrogram. --png writes them as a picture. With --tokenizer, SOURCE "
+        "has texts: shows their lengths in tokens, and the tokens and places that each way of packing wastes.",
         "  forebay inspect train-0.arrow\n"
         "  forebay inspect 'shards/**/*.parquet' --row 17 --seconds 10\n"
         "  forebay inspect train-0.arrow --row 3 --png row3.png --json -\n"
         "  forebay inspect train-0.arrow --balance ebird_code --power -0.5\n"
-        "  forebay inspect utterances.jsonl --buckets 400",
+        "  forebay inspect utterances.jsonl --buckets 400\n"
+        "  forebay inspect texts.jsonl -t tokenizer.json --seq-len 512,4096\n"
+        "  forebay inspect sft.jsonl -t Qwen3/ --kind chat",
         "files, rows, columns (name, type, classes), balance (column, classes, rows, examples, sampling), batches "
-        "(with --buckets), row (with --row or --png), png (the path)",
+        "(with --buckets), row (with --row or --png), png (the path); of texts files, rows, sample (documents, tokens, "
+        "is_whole, bad), lengths, packing (seq_len, fit, on_long, rows, delivered, dropped, padded, tokens)",
     )
     add_source(parser)
     parser.add_argument(
@@ -119,6 +123,7 @@ def add(subparsers: "Subparsers") -> None:
     )
     lengths.add(parser)
     add_reading(parser, "SOURCE")
+    packing.add(texts.add(parser))
     add_json(parser)
     parameters = {
         "source": "SOURCE",
@@ -131,6 +136,9 @@ def add(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Shows the source, and a row if one was asked for."""
+    texts.check(options, packing.OPTIONS)
+    if texts.are_meant(options):
+        return packing.run(options)
     out = out_of(options)
     if options.png is not None:
         check_place("--png", options.png.parent)
@@ -143,7 +151,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         raise ConfigError(f"--{next(iter(balance)).replace('_', '-')} needs --balance COLUMN")
     lengths.check(options)
     given = reading(options)
-    with using("SOURCE", options), opened(options.files, given) as dataset:
+    with using("SOURCE", options), texts.hinted(), opened(options.files, given) as dataset:
         told = holdings(dataset)
         for line in described(told):
             out.write(f"{line}\n")

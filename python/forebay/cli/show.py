@@ -2,6 +2,7 @@
 
 The rows are drawn from the whole source with `--seed`. With `--recipe` each card has two pictures of one clip: before
 the steps of augmentation, and after them. All text of the source is escaped, and the page forbids every request.
+`token_rows` makes the page of texts.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
 from forebay.augment import FrameRoll, Mix, SpecAugment
-from forebay.cli import inspect
+from forebay.cli import inspect, texts, token_rows
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -63,14 +64,17 @@ def add(subparsers: "Subparsers") -> None:
     parser = subcommand(
         subparsers,
         "show",
-        "write an HTML page with spectrograms and players",
+        "write an HTML page with spectrograms and players, or packed rows of texts",
         "Writes one HTML page of a source: spectrograms and players of some rows, their columns, and tables of "
         "durations, codecs and classes. The page needs no other file and no network. With --recipe it shows clips "
-        "before and after augmentation.",
+        "before and after augmentation. With --tokenizer, SOURCE has texts: the page shows packed rows, each token in "
+        "the color of its document.",
         "  forebay show shards/ -o look.html\n"
         "  forebay show 'shards/**/*.parquet' -n 40 --seconds 10 --seed 3 -o look.html\n"
-        "  forebay show birdset/ --recipe birdset --label-column ebird_code -o a.html",
-        "path, rows, shown (row, error), recipe",
+        "  forebay show birdset/ --recipe birdset --label-column ebird_code -o a.html\n"
+        "  forebay show texts.jsonl -t tokenizer.json --seq-len 512 -o rows.html\n"
+        "  forebay show sft.jsonl -t Qwen3/ --kind chat --fit pad -o chats.html",
+        "path, rows, shown (row, error; of texts row, documents, tokens, trained, padding), recipe",
     )
     add_source(parser)
     parser.add_argument("-o", "--output", type=a_path, required=True, metavar="FILE", help="the page, a new file")
@@ -85,15 +89,19 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--label-column", metavar="NAME", help="the column of classes, if it is not detected")
     add_reading(parser, "SOURCE")
+    token_rows.add(texts.add(parser))
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE", "batch_size": "--rows"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Writes the page."""
+    texts.check(options, token_rows.OPTIONS, token_rows.BOTH)
     check(options)
+    if texts.are_meant(options):
+        return token_rows.run(options)
     given = reading(options)
-    with using("SOURCE", options), inspect.opened(options.files, given) as dataset:
+    with using("SOURCE", options), texts.hinted(), inspect.opened(options.files, given) as dataset:
         if not len(dataset):
             raise ConfigError("SOURCE has no rows, must have at least one")
         column = label_column(dataset, options.label_column)

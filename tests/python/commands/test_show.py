@@ -5,7 +5,6 @@ import io
 import json
 import struct
 import zlib
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -16,34 +15,8 @@ import soundfile
 import forebay
 from fields import table, write
 from forebay import cli
+from pages import EVIL, Seen, shown
 from recordings import Row, write_shard
-
-EVIL = "<script src=https://example.org/x.js></script>\"'&"
-
-
-class Seen(HTMLParser):
-    """The tags of a page with their attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-
-def shown(*arguments: object) -> Seen:
-    *_, output = arguments
-    assert cli.main(["show", *map(str, arguments[:-1]), "-o", str(output)]) == 0
-    return Seen(Path(str(output)).read_text())
 
 
 def data(address: str | None) -> bytes:

@@ -30,9 +30,9 @@ macro_rules! token_parameters {
         struct TokenConfig as "TokenLoader" {
         /// Files of documents, Parquet, Arrow, JSON lines or text (the last two also as `.gz` or `.zst`): a
         /// file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these, which keeps its
-        /// order; files of folders and patterns are sorted by path, numbers by value. Or an object of
-        /// `forebay.text`, which also names the column. A dict of names and these mixes the sources by
-        /// `weights`.
+        /// order; files of folders and patterns are sorted by path, numbers by value. Or a `datasets.Dataset`
+        /// with all rows of its Arrow files, which are read. Or an object of `forebay.text`, which also names
+        /// the column. A dict of names and these mixes the sources by `weights`.
         parquet_files: TextSources, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json` or its folder, a tiktoken rank file (gpt2, r50k_base, p50k_base,
         /// cl100k_base and o200k_base are recognised by name, others need `pattern` and `special_tokens`), a
