@@ -170,8 +170,8 @@ def test_the_state_names_other_tracks(table: Path) -> None:
     saved = state(track=1)
     with forebay.Loader(table, **GIVEN, track=1) as loader:
         loader.load_state_dict(saved)
-    for other in ({}, {"track": 2}):
-        with forebay.Loader(table, **GIVEN, **other) as loader, pytest.raises(forebay.StateError, match="track"):
+    for other in (None, 2):
+        with forebay.Loader(table, **GIVEN, track=other) as loader, pytest.raises(forebay.StateError, match="track"):
             loader.load_state_dict(saved)
     # As before there was a choice.
     assert "track" not in json.dumps(state())
@@ -209,7 +209,7 @@ def test_bad_tracks(table: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             forebay.Loader(table, **GIVEN, **given)
     with pytest.raises(TypeError, match=r"track is 'low' .type str., must be an int, or a dict"):
-        forebay.Loader(table, **GIVEN, track="low")
+        forebay.Loader(table, **{**GIVEN, "track": "low"})
     with pytest.raises(DecodeError, match=r"track is 7, and the recording .mp4. has no such track"):
         batches(table, track=7)
     with pytest.raises(DecodeError, match=r'column "path", track 5: .*no such track: the 5 audio tracks have'):
