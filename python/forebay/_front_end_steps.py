@@ -218,10 +218,6 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
     """
     front_end, hop, span = tables.front_end, tables.hop, tables.span
     at = steps.arange((n - 1) * hop + span, x) - tables.before
-    removes_dc = isinstance(front_end, features.Fbank) and front_end.remove_dc
-    if removes_dc:
-        # Frames lose their own means; without this one, float32 would leave some of a constant offset in them.
-        x = x - steps.sum(steps.where(steps.finite(x), x, 0.0), (-1,)) / own
     if tables.ends == "constant":
         inside = (at >= 0) & (at < own)
         x = steps.where(inside, steps.take(x, steps.where(inside, at, 0)), 0.0)
@@ -234,8 +230,10 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
         x = steps.take(x, steps.where(at < own, at, period - at))
     frames = steps.frames(x, span, hop, n)
     if isinstance(front_end, features.Fbank):
-        if removes_dc:
-            # Twice, of what the first sum left over.
+        if front_end.remove_dc:
+            # The frame's middle sample first, so that no digit of the others is lost to a constant offset; then the
+            # mean, twice, of what the first sum left over.
+            frames = frames - frames[..., span // 2 : span // 2 + 1]
             frames = frames - steps.sum(frames, (-1,)) / span
             frames = frames - steps.sum(frames, (-1,)) / span
         if front_end.preemphasis:
@@ -318,8 +316,8 @@ def _filled(steps: Steps, fill: Any, y: Any, real: Any) -> Any:
     if fill != "minimum":
         return steps.where(real, y, float(fill))
     least = -_extreme(steps, y, real, -1.0)
-    # Without a frame of the waveform, silence stays.
-    return steps.where(real | (least == float("inf")), y, least)
+    # Without a frame of the waveform, silence stays. Of values that are all NaN the least is infinite.
+    return steps.where(real | (_n_real(steps, y, real) == 0), y, least)
 
 
 def _normalized(steps: Steps, how: Any, arrays: dict[str, Any], y: Any, real: Any, counted: Any) -> Any:

@@ -1,8 +1,8 @@
 """`forebay.torch.Augment`: steps of `forebay.augment` on features and on pairs, on any device, as in a loader."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,13 @@ from forebay import augment
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, _augment_numbers
 from forebay._front_end_tables import Padding, tables
+from forebay._torch_constants import Constants
 from forebay._torch_packed import PackedRows
 
 __all__ = ["Augment"]
 
 
-class Augment(torch.nn.Module):  # type: ignore[misc]
+class Augment(Constants):
     """`SpecAugment`, `FrameRoll`, `Mixup` and `CutMix` of features on any device, with the draws of a loader.
 
     >>> import forebay.torch
@@ -71,26 +72,18 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         each = tuple(augment._each(self.steps))
         self._on_features = tuple(step for step in each if augment._is_on_features(step))
         self._on_pairs = tuple(step for step in each if not augment._is_on_features(step))
-        self._silence = made.arrays["padding"]
         if any(getattr(step, "fill", None) == "silence" for step in each) and not made.is_by_frame:
             raise ConfigError(
                 'steps has SpecAugment with fill="silence", and the features of a frame depend on the other frames; '
                 'use fill="minimum"'
             )
-        self.register_buffer("silence", torch.from_numpy(self._silence.copy()), persistent=False)
+        self._hold({"silence": made.arrays["padding"]})
         self._is_time_last = self.front_end.layout == "mel"
         self._n_axes = 4 if self.front_end.channels == "all" else 3
 
     def extra_repr(self) -> str:
         """The steps and the front end."""
         return f"{list(self.steps)!r}, {self.front_end!r}"
-
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Moves the constants, and keeps them float32."""
-        super()._apply(fn, recurse)
-        if (moved := self._buffers["silence"]) is not None and moved.dtype != torch.float32:
-            self._buffers["silence"] = torch.from_numpy(self._silence.copy()).to(moved.device)
-        return self
 
     def draw(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch with the field `augment_draws`, what the steps draw for its rows: float64 `[batch, ...]`.

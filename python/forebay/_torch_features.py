@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from forebay import _front_end_steps as front_end_steps
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError
 from forebay._front_end_tables import FULL_SCALE, Padding, tables
+from forebay._torch_constants import Constants
 from forebay._torch_packed import PackedRows
 
 __all__ = ["Features"]
@@ -104,7 +105,7 @@ def _by_row(function: Callable[[Any], Any], x: Any) -> Any:
     return function(x)
 
 
-class Features(torch.nn.Module):  # type: ignore[misc]
+class Features(Constants):
     """A front end of `forebay.features` as a module: what a loader with it gives, of waveforms on any device.
 
     >>> import forebay.torch
@@ -172,8 +173,7 @@ class Features(torch.nn.Module):  # type: ignore[misc]
                     f'{self._tables.n_fft}: its matrix grows with the square; use dft="fft"'
                 )
             arrays["basis"] = self._tables.basis()
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+        self._hold(arrays)
         self._names = tuple(arrays)
         n_fft = 1 if self._tables.is_waveform else self._tables.n_fft
         self._is_matmul_in_onnx = dft == "auto" and n_fft & (n_fft - 1) != 0 and n_fft <= MOST_BY_MATMUL
@@ -187,15 +187,6 @@ class Features(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """The front end."""
         return repr(self.front_end)
-
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Moves the constants, and keeps them float32."""
-        super()._apply(fn, recurse)
-        for name in self._names:
-            if (moved := self._buffers[name]) is not None and moved.dtype != torch.float32:
-                exact = self._tables.basis() if name == "basis" else self._tables.arrays[name]
-                self._buffers[name] = torch.from_numpy(exact).to(moved.device)
-        return self
 
     def forward(self, waveform: Any, valid_samples: Any = None, first_valid: Any = None, *, offsets: Any = None) -> Any:
         """The features of waveforms; with `offsets` a pair, the features and their offsets.

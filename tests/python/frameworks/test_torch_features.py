@@ -256,6 +256,34 @@ def test_constants_stay_float32() -> None:
     assert repr(features.preset("birdset")) in repr(Features("birdset"))
 
 
+def test_constants_survive_the_meta_device() -> None:
+    """A model made there, or emptied, has them again after `to_empty`; FSDP then calls `reset_parameters`."""
+    with torch.device("meta"):
+        made = [Features("icefall"), forebay.torch.Augment([], "icefall")]
+    expected = [Features("icefall"), forebay.torch.Augment([], "icefall")]
+    models = torch.nn.Sequential(*made), torch.nn.Sequential(*expected).to("meta"), torch.nn.Sequential(*expected)
+    for model in models:
+        model.to_empty(device="cpu")
+        for module, like in zip(model, (Features("icefall"), forebay.torch.Augment([], "icefall")), strict=True):
+            found, wanted = dict(module.named_buffers()), dict(like.named_buffers())
+            assert found.keys() == wanted.keys()
+            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    module = Features("icefall")
+    window = module.window.clone()
+    module.window.zero_()
+    module.reset_parameters()
+    assert torch.equal(module.window, window)
+
+
+@pytest.mark.parametrize("name", ["beats", "wenet"])
+def test_a_quiet_frame_beside_a_large_mean(name: str) -> None:
+    """Samples of a quiet frame keep their digits, whatever the mean of the clip is."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0.2, 0.1, 16_000), rng.normal(0, 1e-6, 16_000)]).astype(np.float32)
+    rust, found = features.preset(name)(x), Features(name)(torch.from_numpy(x)).numpy()
+    assert np.abs(found - rust)[110:].max() < 1e-3
+
+
 def test_narrow_types_equal_the_rust_front_end() -> None:
     x = noise(16_000)
     bits = features.LogMel(dtype="bfloat16")(x.numpy())
@@ -276,6 +304,7 @@ def test_not_a_number_stays() -> None:
         rust = features.preset(name)(x.numpy())
         found = Features(name)(x).numpy()
         assert (np.isnan(found) == np.isnan(rust)).all(), name
+        assert (np.isinf(found) == np.isinf(rust)).all(), name
         assert np.isnan(found[0]).any()
         assert np.isfinite(found[1]).all()
 
