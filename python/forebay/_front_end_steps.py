@@ -99,12 +99,16 @@ def channels(front_end: Any, x: Any) -> Any:
         raise ConfigError(
             f"waveform has the shape {shape}, must be [n_samples], [batch, n_samples] or [batch, channels, n_samples]"
         )
+    if n == 3 and shape[1] == 0:
+        raise ConfigError(f"waveform has the shape {shape}, of no channels, must have 1 or more")
+    if which != "mean" and which >= (shape[1] if n == 3 else 1):
+        raise ConfigError(
+            f"waveform has {shape[1] if n == 3 else 1} channels, and channels={which} asks for one with a higher number"
+        )
     if n < 3:
         return x
     if which == "mean":
         return x.mean(-2)
-    if which >= x.shape[1]:
-        raise ConfigError(f"waveform has {x.shape[1]} channels, and channels={which} asks for one with a higher number")
     return x[:, which]
 
 

@@ -198,6 +198,10 @@ def test_packed_batches_that_are_refused() -> None:
     for wrong in ([0, 7999], [1, 8000], [0, 5000, 4000, 8000], []):
         with pytest.raises(ConfigError, match="must rise from 0 to the 8000 samples of the waveforms"):
             module(x, offsets=torch.tensor(wrong, dtype=torch.int64))
+    with pytest.raises(ConfigError, match=r"offsets begins with \[5\] and ends with \[8000\], must rise from 0"):
+        module(x, offsets=torch.tensor([5, 8000]))
+    with pytest.raises(ConfigError, match=r"offsets has the shape \[\], must be \[batch \+ 1\]"):
+        module(x, offsets=torch.tensor(3))
     with pytest.raises(TypeError, match=r"offsets is \[0, 8000\] .* must be a tensor of int32 or int64"):
         module(x, offsets=[0, 8000])
     with pytest.raises(ConfigError, match=r"waveform has the shape \[1, 1, 8000\], must be \[total\] or"):
@@ -453,6 +457,10 @@ def test_what_is_refused() -> None:
         Features(features.preset("icefall", channels="all", n_channels=3))(noise(2, 9))
     with pytest.raises(ConfigError, match="waveform has 2 channels, and channels=2 asks for one with a higher number"):
         Features(features.preset("icefall", channels=2))(noise(1, 2, 9))
+    with pytest.raises(ConfigError, match="waveform has 1 channels, and channels=2 asks for one with a higher number"):
+        Features(features.preset("icefall", channels=2))(noise(1, 9))
+    with pytest.raises(ConfigError, match=r"waveform has the shape \[2, 0, 9\], of no channels, must have 1 or more"):
+        module(noise(2, 0, 9))
     with pytest.raises(TypeError, match=r"valid_samples is \[1, 2\] .* must be a tensor of int64"):
         module(noise(2, 8000), [1, 2])
     with pytest.raises(ConfigError, match=r"valid_samples has the shape \[3\], must be \[batch\] .* \[2, 8000\]"):
