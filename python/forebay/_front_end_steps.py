@@ -57,6 +57,9 @@ class Steps(Protocol):
     def product(self, x: Any, matrix: Any) -> Any:
         """The product `[rows, n, m]` by `[m, k]`."""
 
+    def levelled(self, x: Any) -> Any:
+        """Frames less a number each, if a constant offset would otherwise leave a trace behind; else as they are."""
+
     def join(self, parts: list[Any], axis: int) -> Any:
         """Arrays one after the other."""
 
@@ -235,9 +238,9 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
     frames = steps.frames(x, span, hop, n)
     if isinstance(front_end, features.Fbank):
         if front_end.remove_dc:
-            # The frame's middle sample first, so that no digit of the others is lost to a constant offset; then the
-            # mean, twice, of what the first sum left over.
-            frames = frames - frames[..., span // 2 : span // 2 + 1]
+            # Twice, of what the first sum left over. The mean of the whole waveform stays: without it, the samples of
+            # a frame that is quieter would be rounded to its last digit.
+            frames = steps.levelled(frames)
             frames = frames - steps.sum(frames, (-1,)) / span
             frames = frames - steps.sum(frames, (-1,)) / span
         if front_end.preemphasis:

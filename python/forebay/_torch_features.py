@@ -67,6 +67,9 @@ class _Steps:
     def product(self, x: Any, matrix: Any) -> Any:
         return _by_row(lambda x: x @ matrix, x)
 
+    def levelled(self, x: Any) -> Any:
+        return x
+
     def join(self, parts: list[Any], axis: int) -> Any:
         return torch.cat(parts, dim=axis)
 
@@ -114,8 +117,9 @@ class Features(Constants):
 
     A call takes waveforms `[n_samples]`, `[batch, n_samples]` or `[batch, channels, n_samples]` at the front end's
     `sample_rate`: float32, float16 or bfloat16 of full scale 1, or int16 of full scale 32768. It returns the features
-    with the front end's shape, layout and dtype; `channels="all"` keeps an axis of channels, as in a loader. It equals
-    the Rust front end within the errors of docs/features.md. There is no dither and nothing random.
+    with the front end's shape, layout and dtype; `channels="all"` keeps an axis of channels, as in a loader. The field
+    `parts` has recordings where this has channels: give `parts.flatten(0, 1)`. It equals the Rust front end within the
+    errors of docs/features.md. There is no dither and nothing random.
 
     `valid_samples`, int64 `[batch]`, is the loader's field of this name: the samples of each row that are not padding.
     Larger numbers are as the row's length, since a check would wait for the device.

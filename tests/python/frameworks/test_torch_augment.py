@@ -435,6 +435,8 @@ def test_what_is_refused(folder: Path) -> None:
         module(spectrogram.long(), draws)
     with pytest.raises(TypeError, match=r"prepare is 3 .* must be a function of a batch"):
         DevicePrefetcher([batch], "cpu", prepare=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="prepare returned NoneType, must return the batch, a dict"):
+        next(DevicePrefetcher([batch], "cpu", prepare=lambda _: None))  # type: ignore[arg-type, return-value]
     with forebay.Loader(folder) as loader, pytest.raises(ConfigError, match="prepare is for batches that are copied"):
         forebay.torch.DataLoader(loader, prepare=module.draw)
     with pytest.raises(ConfigError, match=r"outputs has \"augment_bit\", must be one of"):
