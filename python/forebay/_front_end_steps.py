@@ -57,6 +57,9 @@ class Steps(Protocol):
     def product(self, x: Any, matrix: Any) -> Any:
         """The product `[rows, n, m]` by `[m, k]`."""
 
+    def levelled(self, x: Any) -> Any:
+        """Frames less a number each, if a constant offset would otherwise leave a trace behind; else as they are."""
+
     def join(self, parts: list[Any], axis: int) -> Any:
         """Arrays one after the other."""
 
@@ -99,12 +102,16 @@ def channels(front_end: Any, x: Any) -> Any:
         raise ConfigError(
             f"waveform has the shape {shape}, must be [n_samples], [batch, n_samples] or [batch, channels, n_samples]"
         )
+    if n == 3 and shape[1] == 0:
+        raise ConfigError(f"waveform has the shape {shape}, of no channels, must have 1 or more")
+    if which != "mean" and which >= (shape[1] if n == 3 else 1):
+        raise ConfigError(
+            f"waveform has {shape[1] if n == 3 else 1} channels, and channels={which} asks for one with a higher number"
+        )
     if n < 3:
         return x
     if which == "mean":
         return x.mean(-2)
-    if which >= x.shape[1]:
-        raise ConfigError(f"waveform has {x.shape[1]} channels, and channels={which} asks for one with a higher number")
     return x[:, which]
 
 
@@ -218,10 +225,6 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
     """
     front_end, hop, span = tables.front_end, tables.hop, tables.span
     at = steps.arange((n - 1) * hop + span, x) - tables.before
-    removes_dc = isinstance(front_end, features.Fbank) and front_end.remove_dc
-    if removes_dc:
-        # Frames lose their own means; without this one, float32 would leave some of a constant offset in them.
-        x = x - steps.sum(steps.where(steps.finite(x), x, 0.0), (-1,)) / own
     if tables.ends == "constant":
         inside = (at >= 0) & (at < own)
         x = steps.where(inside, steps.take(x, steps.where(inside, at, 0)), 0.0)
@@ -234,8 +237,10 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
         x = steps.take(x, steps.where(at < own, at, period - at))
     frames = steps.frames(x, span, hop, n)
     if isinstance(front_end, features.Fbank):
-        if removes_dc:
-            # Twice, of what the first sum left over.
+        if front_end.remove_dc:
+            # Twice, of what the first sum left over. The mean of the whole waveform stays: without it, the samples of
+            # a frame that is quieter would be rounded to its last digit.
+            frames = steps.levelled(frames)
             frames = frames - steps.sum(frames, (-1,)) / span
             frames = frames - steps.sum(frames, (-1,)) / span
         if front_end.preemphasis:
@@ -318,8 +323,8 @@ def _filled(steps: Steps, fill: Any, y: Any, real: Any) -> Any:
     if fill != "minimum":
         return steps.where(real, y, float(fill))
     least = -_extreme(steps, y, real, -1.0)
-    # Without a frame of the waveform, silence stays.
-    return steps.where(real | (least == float("inf")), y, least)
+    # Without a frame of the waveform, silence stays. Of values that are all NaN the least is infinite.
+    return steps.where(real | (_n_real(steps, y, real) == 0), y, least)
 
 
 def _normalized(steps: Steps, how: Any, arrays: dict[str, Any], y: Any, real: Any, counted: Any) -> Any:

@@ -1,8 +1,8 @@
 """`forebay.torch.Augment`: steps of `forebay.augment` on features and on pairs, on any device, as in a loader."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,13 @@ from forebay import augment
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, _augment_numbers
 from forebay._front_end_tables import Padding, tables
+from forebay._torch_constants import Constants
 from forebay._torch_packed import PackedRows
 
 __all__ = ["Augment"]
 
 
-class Augment(torch.nn.Module):  # type: ignore[misc]
+class Augment(Constants):
     """`SpecAugment`, `FrameRoll`, `Mixup` and `CutMix` of features on any device, with the draws of a loader.
 
     >>> import forebay.torch
@@ -71,33 +72,27 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         each = tuple(augment._each(self.steps))
         self._on_features = tuple(step for step in each if augment._is_on_features(step))
         self._on_pairs = tuple(step for step in each if not augment._is_on_features(step))
-        self._silence = made.arrays["padding"]
         if any(getattr(step, "fill", None) == "silence" for step in each) and not made.is_by_frame:
             raise ConfigError(
                 'steps has SpecAugment with fill="silence", and the features of a frame depend on the other frames; '
                 'use fill="minimum"'
             )
-        self.register_buffer("silence", torch.from_numpy(self._silence.copy()), persistent=False)
+        self._hold({"silence": made.arrays["padding"]})
         self._is_time_last = self.front_end.layout == "mel"
+        self._n_bands = made.n_rows()
         self._n_axes = 4 if self.front_end.channels == "all" else 3
 
     def extra_repr(self) -> str:
         """The steps and the front end."""
         return f"{list(self.steps)!r}, {self.front_end!r}"
 
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Moves the constants, and keeps them float32."""
-        super()._apply(fn, recurse)
-        if (moved := self._buffers["silence"]) is not None and moved.dtype != torch.float32:
-            self._buffers["silence"] = torch.from_numpy(self._silence.copy()).to(moved.device)
-        return self
-
     def draw(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch with the field `augment_draws`, what the steps draw for its rows: float64 `[batch, ...]`.
 
         `batch` is that of a loader, in numpy or as tensors on the CPU: `waveform`; `augment_bits`; `slot`, for steps on
-        pairs; `valid_samples`, if rows have padding; `start`, if zeros come first, with `padding="included"`;
-        `offsets`, if it is packed. Leave `valid_samples` out where the loader counts padding as a part of the clip:
+        pairs; `valid_samples`, if rows have padding; `start`, if zeros come first, with `padding="included"`,
+        and `speed`, if the loader has `Speed`; `offsets`, if it is packed. Leave rows out before `draw`, not after it:
+        partners are numbers of rows. Leave `valid_samples` out where the loader counts padding as a part of the clip:
         where it repeats a short recording, or after `Noise`, `Mix` and `Reverb`. With `crop=Views(n)` the draws are
         `[batch, n, ...]`.
         """
@@ -117,31 +112,15 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
                 f"augment_bits has the shape {list(bits.shape)}, of crop=Views(), and {name} mixes whole examples: "
                 "leave one of them out"
             )
-        n = batch["waveform"].shape[-1]
-        offsets = _array("offsets", batch["offsets"]) if "offsets" in batch else None
-        valid = _array("valid_samples", batch["valid_samples"]) if "valid_samples" in batch else None
-        if offsets is not None:
-            valid = np.diff(offsets)
-            n = int(valid.max(initial=0))
-        lengths = np.full(bits.shape, n, np.int64)
-        first = np.zeros(bits.shape, np.int64)
-        if valid is not None and valid.shape != bits.shape:
-            raise ConfigError(
-                f"valid_samples has the shape {list(valid.shape)}, and augment_bits {list(bits.shape)}: they are of "
-                "different batches"
-            )
-        if self._padding == "excluded" and valid is not None:
-            lengths = valid
-        elif "start" in batch and valid is not None:
-            seconds = _array("start", batch["start"], np.float64)
-            first = np.maximum(0, np.rint(-seconds * self.front_end.sample_rate)).astype(np.int64)
-        valid = lengths if valid is None else valid
-        slots = _array("slot", batch["slot"]) if self._on_pairs else np.zeros(bits.shape, np.int64)
-        if slots.shape != bits.shape:
-            raise ConfigError(
-                f"slot has the shape {list(slots.shape)}, and augment_bits {list(bits.shape)}: they are of different "
-                "batches"
-            )
+        n, lengths, first, valid = self._places(batch, bits.shape)
+        slots = np.zeros(bits.shape, np.int64)
+        if self._on_pairs:
+            slots = _array("slot", batch["slot"], bits.shape)
+            if (slots < 0).any() or len(np.unique(slots)) != slots.size:
+                raise ConfigError(
+                    "slot has negative or equal numbers, must be the places where rows were drawn, each once: give the "
+                    "loader's output of this name, of one batch"
+                )
         each = [np.ascontiguousarray(array).reshape(-1) for array in (bits, slots, first, valid, lengths)]
         draws = _augment_numbers(
             self.steps, self.front_end, each[0], slots=each[1], first=each[2], valid=each[3], n_samples=each[4],
@@ -150,6 +129,41 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         draws = draws.reshape(*bits.shape, self._n_numbers)
         is_torch = isinstance(batch["augment_bits"], torch.Tensor)
         return {**batch, "augment_draws": torch.from_numpy(draws) if is_torch else draws}
+
+    def _places(self, batch: Mapping[str, Any], rows: tuple[int, ...]) -> tuple[int, Any, Any, Any]:
+        """The samples of the longest row; of each row its samples, the zeros before its recording, and behind those."""
+        shape = getattr(batch["waveform"], "shape", None)
+        if shape is None:
+            raise wrong_type("waveform", "an array or a tensor", batch["waveform"])
+        if "offsets" in batch:
+            offsets = _array("offsets", batch["offsets"], (rows[0] + 1,))
+            lengths = np.diff(offsets)
+            if offsets[0] != 0 or offsets[-1] != shape[-1] or (lengths < 0).any():
+                raise ConfigError(
+                    f"offsets begins with {offsets[0]} and ends with {offsets[-1]}, must rise from 0 to the "
+                    f"{shape[-1]} samples of the waveforms"
+                )
+            return int(lengths.max(initial=0)), lengths, np.zeros(rows, np.int64), lengths
+        if len(shape) <= len(rows) or tuple(shape[: len(rows)]) != rows:
+            raise _other_batch("waveform", shape, rows)
+        n = shape[-1]
+        lengths, first = np.full(rows, n, np.int64), np.zeros(rows, np.int64)
+        if "valid_samples" not in batch:
+            return n, lengths, first, lengths
+        valid = _array("valid_samples", batch["valid_samples"], rows)
+        if self._padding == "excluded":
+            return n, valid, first, valid
+        if "start" in batch:
+            seconds = -_array("start", batch["start"], rows, np.float64)
+            if "speed" in batch:
+                # Of a recording that is played faster, the zeros are fewer.
+                seconds = seconds / _array("speed", batch["speed"], rows, np.float64)
+            if not np.isfinite(seconds).all():
+                raise ConfigError(
+                    "start or speed has NaN or infinite numbers, must be seconds and factors: give the loader's outputs"
+                )
+            first = np.maximum(0, np.rint(seconds * self.front_end.sample_rate)).astype(np.int64)
+        return n, lengths, first, valid
 
     def forward(self, features: Any, draws: Any, *, offsets: Any = None) -> Any:
         """The features, float32, float16 or bfloat16, changed by `draws`, the batch's `augment_draws` beside them.
@@ -166,6 +180,17 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
             axes = ["n_mels", "n_frames"] if self._is_time_last else ["n_frames", "n_mels"]
             shape = ", ".join(["batch", *(["channels"] if self._n_axes == 4 else []), *axes])
             raise ConfigError(f"features have the shape {list(features.shape)}, must be [{shape}]")
+        found = {"n_mels": features.shape[-2 if self._is_time_last else -1]}
+        wanted = {"n_mels": self._n_bands}
+        if self.front_end.n_frames is not None:
+            found["n_frames"], wanted["n_frames"] = (
+                features.shape[-1 if self._is_time_last else -2],
+                (self.front_end.n_frames),
+            )
+        if found != wanted:
+            raise ConfigError(
+                f"features have {found}, and the front end of this Augment makes {wanted}: give both the same front end"
+            )
         self._check(draws)
         if draws.shape[0] != features.shape[0]:
             raise ConfigError(f"draws are of {draws.shape[0]} rows, and features have {features.shape[0]}")
@@ -234,6 +259,14 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
                 f"draws has the shape {list(draws.shape)}, must be [batch, {self._n_numbers}] for these steps: they "
                 "are of another Augment, or of views, whose rows are flatten(0, 1)"
             )
+        # Elsewhere an index out of range is the device's own error, and nothing waits.
+        if self._on_pairs and draws.shape[0] and draws.device.type == "cpu" and not torch.compiler.is_compiling():
+            last = int(draws[:, -2].max())
+            if last >= draws.shape[0]:
+                raise ConfigError(
+                    f"draws has a partner in row {last}, and there are {draws.shape[0]} rows: rows were left out after "
+                    "draw; leave them out of the batch first, its slot included, then draw"
+                )
 
     def _masked(self, step: augment.SpecAugment, x: Any, draws: Any, at: int) -> Any:
         """Masks over bands, then over frames, of `[batch, channels, bands, frames]`."""
@@ -258,18 +291,31 @@ class Augment(torch.nn.Module):  # type: ignore[misc]
         return torch.where(is_masked[:, None], fill, x)
 
 
-def _array(name: str, given: Any, dtype: Any = np.int64) -> Any:
-    """A field of a batch in numpy."""
+def _array(name: str, given: Any, shape: tuple[int, ...] | None = None, dtype: Any = np.int64) -> Any:
+    """A field of a batch in numpy, of whole numbers or, with `dtype=np.float64`, of numbers."""
     if isinstance(given, torch.Tensor):
         if given.device.type != "cpu":
             raise ConfigError(
                 f"{name} is on {given.device}, must be on the CPU: draw before the copy, by "
                 'DevicePrefetcher(loader, "cuda", prepare=augment.draw)'
             )
-        given = given.numpy()
-    if not isinstance(given, np.ndarray) or given.dtype.kind not in ("i", "f"):
+        given = given.detach().numpy()
+    if not isinstance(given, np.ndarray):
         raise wrong_type(name, "an array or a tensor of numbers", given)
+    kinds, expected = ("i", "int64") if dtype is np.int64 else ("if", "float64")
+    if given.dtype.kind not in kinds:
+        raise TypeError(f"{name} is an array of {given.dtype}, must be of {expected}, as a loader gives it")
+    if shape is not None and given.shape != shape:
+        raise _other_batch(name, given.shape, shape)
     return np.ascontiguousarray(given, dtype)
+
+
+def _other_batch(name: str, shape: Any, rows: tuple[int, ...]) -> ConfigError:
+    if name == "offsets":
+        return ConfigError(f"offsets has the shape {list(shape)}, must be {list(rows)}, [batch + 1] of augment_bits")
+    return ConfigError(
+        f"{name} has the shape {list(shape)}, and augment_bits {list(rows)}: they are of different batches"
+    )
 
 
 def _arange(x: Any, axis: int) -> Any:
@@ -322,7 +368,7 @@ def _rolled(x: Any, draws: Any, shift: Any) -> Any:
 
 def _partners(draws: Any) -> Any:
     """The other row of each pair; the row itself of one without."""
-    return draws[:, -2].to(torch.int64).clamp(0, max(draws.shape[0] - 1, 0))
+    return draws[:, -2].to(torch.int64)
 
 
 def _exchanged(x: Any, taken: Any, partners: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from forebay import _front_end_steps as front_end_steps
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError
 from forebay._front_end_tables import FULL_SCALE, Padding, tables
+from forebay._torch_constants import Constants
 from forebay._torch_packed import PackedRows
 
 __all__ = ["Features"]
@@ -66,6 +67,9 @@ class _Steps:
     def product(self, x: Any, matrix: Any) -> Any:
         return _by_row(lambda x: x @ matrix, x)
 
+    def levelled(self, x: Any) -> Any:
+        return x
+
     def join(self, parts: list[Any], axis: int) -> Any:
         return torch.cat(parts, dim=axis)
 
@@ -104,7 +108,7 @@ def _by_row(function: Callable[[Any], Any], x: Any) -> Any:
     return function(x)
 
 
-class Features(torch.nn.Module):  # type: ignore[misc]
+class Features(Constants):
     """A front end of `forebay.features` as a module: what a loader with it gives, of waveforms on any device.
 
     >>> import forebay.torch
@@ -113,8 +117,9 @@ class Features(torch.nn.Module):  # type: ignore[misc]
 
     A call takes waveforms `[n_samples]`, `[batch, n_samples]` or `[batch, channels, n_samples]` at the front end's
     `sample_rate`: float32, float16 or bfloat16 of full scale 1, or int16 of full scale 32768. It returns the features
-    with the front end's shape, layout and dtype; `channels="all"` keeps an axis of channels, as in a loader. It equals
-    the Rust front end within the errors of docs/features.md. There is no dither and nothing random.
+    with the front end's shape, layout and dtype; `channels="all"` keeps an axis of channels, as in a loader. The field
+    `parts` has recordings where this has channels: give `parts.flatten(0, 1)`. It equals the Rust front end within the
+    errors of docs/features.md. There is no dither and nothing random.
 
     `valid_samples`, int64 `[batch]`, is the loader's field of this name: the samples of each row that are not padding.
     Larger numbers are as the row's length, since a check would wait for the device.
@@ -172,8 +177,7 @@ class Features(torch.nn.Module):  # type: ignore[misc]
                     f'{self._tables.n_fft}: its matrix grows with the square; use dft="fft"'
                 )
             arrays["basis"] = self._tables.basis()
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+        self._hold(arrays)
         self._names = tuple(arrays)
         n_fft = 1 if self._tables.is_waveform else self._tables.n_fft
         self._is_matmul_in_onnx = dft == "auto" and n_fft & (n_fft - 1) != 0 and n_fft <= MOST_BY_MATMUL
@@ -187,15 +191,6 @@ class Features(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """The front end."""
         return repr(self.front_end)
-
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Moves the constants, and keeps them float32."""
-        super()._apply(fn, recurse)
-        for name in self._names:
-            if (moved := self._buffers[name]) is not None and moved.dtype != torch.float32:
-                exact = self._tables.basis() if name == "basis" else self._tables.arrays[name]
-                self._buffers[name] = torch.from_numpy(exact).to(moved.device)
-        return self
 
     def forward(self, waveform: Any, valid_samples: Any = None, first_valid: Any = None, *, offsets: Any = None) -> Any:
         """The features of waveforms; with `offsets` a pair, the features and their offsets.

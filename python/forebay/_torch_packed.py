@@ -22,11 +22,13 @@ class PackedRows:
         if not isinstance(offsets, torch.Tensor) or offsets.dtype not in (torch.int64, torch.int32):
             raise wrong_type("offsets", "a tensor of int32 or int64", offsets)
         ends = offsets.cpu().numpy().astype(np.int64)
+        if ends.ndim != 1:
+            raise ConfigError(f"offsets has the shape {list(ends.shape)}, must be [batch + 1]")
         self.lengths = np.diff(ends)
-        if ends.ndim != 1 or len(ends) < 1 or ends[0] != 0 or ends[-1] != total or (self.lengths < 0).any():
+        if len(ends) < 1 or ends[0] != 0 or ends[-1] != total or (self.lengths < 0).any():
             raise ConfigError(
-                f"offsets has the shape {list(offsets.shape)} and ends with {ends[-1:].tolist()}, must rise from 0 to "
-                f"the {total} {what}, [batch + 1]"
+                f"offsets begins with {ends[:1].tolist()} and ends with {ends[-1:].tolist()}, must rise from 0 to the "
+                f"{total} {what}, [batch + 1]"
             )
         self._begins, self._last, self._device = ends[:-1, None], max(total - 1, 0), device
 

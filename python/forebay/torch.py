@@ -409,7 +409,12 @@ class DevicePrefetcher:
                 return
         self._source_at = self._source_state()
         tensors = to_tensors(self._pulled, self._loader())
-        batch, copied = self._copy(tensors if self._prepare is None else to_tensors(self._prepare(tensors)))
+        if self._prepare is not None:
+            prepared = self._prepare(tensors)
+            if not isinstance(prepared, Mapping):
+                raise TypeError(f"prepare returned {type(prepared).__name__}, must return the batch, a dict")
+            tensors = to_tensors(prepared)
+        batch, copied = self._copy(tensors)
         taken = (batch, copied, self._source_at)
         self._pulled = None  # Ctrl-C cannot come between this and the call
         self._ahead.append(taken)

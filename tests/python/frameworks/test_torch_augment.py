@@ -435,6 +435,8 @@ def test_what_is_refused(folder: Path) -> None:
         module(spectrogram.long(), draws)
     with pytest.raises(TypeError, match=r"prepare is 3 .* must be a function of a batch"):
         DevicePrefetcher([batch], "cpu", prepare=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="prepare returned NoneType, must return the batch, a dict"):
+        next(DevicePrefetcher([batch], "cpu", prepare=lambda _: None))  # type: ignore[arg-type, return-value]
     with forebay.Loader(folder) as loader, pytest.raises(ConfigError, match="prepare is for batches that are copied"):
         forebay.torch.DataLoader(loader, prepare=module.draw)
     with pytest.raises(ConfigError, match=r"outputs has \"augment_bit\", must be one of"):
@@ -445,7 +447,7 @@ def test_numbers_out_of_range() -> None:
     """Claims of a batch are bounded by the clip."""
     module = Augment([SpecAugment(), Mixup()], "icefall", padding="included")
     bits = np.array([-1, 2**63 - 1, -(2**63)])
-    batch = {"waveform": np.zeros((3, RATE), np.float32), "augment_bits": bits, "slot": bits}
+    batch = {"waveform": np.zeros((3, RATE), np.float32), "augment_bits": bits, "slot": np.array([2**63 - 1, 0, 5])}
     draws = torch.from_numpy(module.draw({**batch, "valid_samples": np.array([-5, 2**62, 100])})["augment_draws"])
     assert draws[:, 1].tolist() == [0, 100, 1]
     assert torch.isfinite(module(torch.ones(3, 100, 80), draws)).all()
@@ -453,6 +455,58 @@ def test_numbers_out_of_range() -> None:
     empty = module.draw({"waveform": np.zeros((0, RATE)), "augment_bits": none, "slot": none})
     assert empty["augment_draws"].size == 0
     assert module(torch.ones(0, 100, 80), draws[:0]).shape == (0, 100, 80)
+
+
+def test_fields_of_another_batch() -> None:
+    """Fields that do not belong together are refused, and so are rows that were left out after the draw."""
+    module = Augment([SpecAugment(), Mixup()], "icefall", padding="included")
+    bits = np.arange(4)
+    batch = {"waveform": np.zeros((4, RATE), np.float32), "augment_bits": bits, "slot": bits, "valid_samples": bits}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"start": np.zeros(2)}, r"start has the shape \[2\], and augment_bits \[4\]: they are of different batches"),
+        ({"start": np.full(4, np.nan)}, r"start or speed has NaN or infinite numbers"),
+        ({"waveform": np.zeros((2, RATE))}, r"waveform has the shape \[2, 16000\], and augment_bits \[4\]"),
+        ({"slot": np.array([0, 1, 1, 2])}, "slot has negative or equal numbers, must be the places where"),
+        ({"slot": np.array([-2, 1, 0, 2])}, "slot has negative or equal numbers, must be the places where"),
+        ({"offsets": np.array([0, 10])}, r"offsets has the shape \[2\], must be \[5\], \[batch \+ 1\] of augment_bits"),
+        ({"offsets": np.array([0, 9, 4, 12, RATE])}, "must rise from 0 to the 16000 samples of the waveforms"),
+    ]
+    for fields, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            module.draw({**batch, **fields})
+    with pytest.raises(TypeError, match="augment_bits is an array of uint64, must be of int64, as a loader gives it"):
+        module.draw({**batch, "augment_bits": bits.astype(np.uint64)})
+    with pytest.raises(TypeError, match="augment_bits is an array of float64, must be of int64"):
+        module.draw({**batch, "augment_bits": bits / 2})
+    with pytest.raises(TypeError, match=r"waveform is \[0.0\] .* must be an array or a tensor"):
+        module.draw({**batch, "waveform": [0.0]})
+    draws = torch.from_numpy(module.draw(batch)["augment_draws"])
+    keep = torch.tensor([0, 2])
+    with pytest.raises(ConfigError, match="draws has a partner in row 3, and there are 2 rows: rows were left out"):
+        module(torch.zeros(2, 100, 80), draws[keep])
+    with pytest.raises(
+        ConfigError, match=r"features have {'n_mels': 64}, and the front end of this Augment makes {'n_"
+    ):
+        module(torch.zeros(4, 100, 64), draws)
+    fixed = Augment([SpecAugment()], "ast")
+    with pytest.raises(ConfigError, match=r"features have .*'n_frames': 100}, and the front end .*'n_frames': 1024}"):
+        fixed(torch.zeros(4, 100, 128), torch.from_numpy(fixed.draw(batch)["augment_draws"]))
+
+
+def test_speed_and_zeros_in_front(folder: Path) -> None:
+    """With the output `speed` the masks are those of a loader with `Speed`."""
+    steps, of = STEPS["masks"], OF["time"]
+    module = Augment(steps, of, padding="included")
+    speed = augment.Speed((0.9, 1.1), p=0.7)
+    given: dict[str, Any] = CROPS["front"]
+    outputs = ["augment_bits", "valid_samples", "start", "speed"]
+    waveform = features.Waveform(sample_rate=RATE)
+    here = batches(folder, 4, features=waveform, outputs=outputs, augment=[speed], **given)
+    there = batches(folder, 4, features=of, augment=[speed, *steps], **given)
+    for batch, expected in zip(here, there, strict=True):
+        drawn = forebay.torch.to_tensors(module.draw(batch))
+        found = module(Features(of)(drawn["waveform"]), drawn["augment_draws"])
+        assert ((found.numpy() == MARK) == (expected["spectrogram"] == MARK)).all()
 
 
 def test_apply_takes_the_bits(folder: Path) -> None:

@@ -198,6 +198,10 @@ def test_packed_batches_that_are_refused() -> None:
     for wrong in ([0, 7999], [1, 8000], [0, 5000, 4000, 8000], []):
         with pytest.raises(ConfigError, match="must rise from 0 to the 8000 samples of the waveforms"):
             module(x, offsets=torch.tensor(wrong, dtype=torch.int64))
+    with pytest.raises(ConfigError, match=r"offsets begins with \[5\] and ends with \[8000\], must rise from 0"):
+        module(x, offsets=torch.tensor([5, 8000]))
+    with pytest.raises(ConfigError, match=r"offsets has the shape \[\], must be \[batch \+ 1\]"):
+        module(x, offsets=torch.tensor(3))
     with pytest.raises(TypeError, match=r"offsets is \[0, 8000\] .* must be a tensor of int32 or int64"):
         module(x, offsets=[0, 8000])
     with pytest.raises(ConfigError, match=r"waveform has the shape \[1, 1, 8000\], must be \[total\] or"):
@@ -256,6 +260,34 @@ def test_constants_stay_float32() -> None:
     assert repr(features.preset("birdset")) in repr(Features("birdset"))
 
 
+def test_constants_survive_the_meta_device() -> None:
+    """A model made there, or emptied, has them again after `to_empty`; FSDP then calls `reset_parameters`."""
+    with torch.device("meta"):
+        made = [Features("icefall"), forebay.torch.Augment([], "icefall")]
+    expected = [Features("icefall"), forebay.torch.Augment([], "icefall")]
+    models = torch.nn.Sequential(*made), torch.nn.Sequential(*expected).to("meta"), torch.nn.Sequential(*expected)
+    for model in models:
+        model.to_empty(device="cpu")
+        for module, like in zip(model, (Features("icefall"), forebay.torch.Augment([], "icefall")), strict=True):
+            found, wanted = dict(module.named_buffers()), dict(like.named_buffers())
+            assert found.keys() == wanted.keys()
+            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    module = Features("icefall")
+    window = module.window.clone()
+    module.window.zero_()
+    module.reset_parameters()
+    assert torch.equal(module.window, window)
+
+
+@pytest.mark.parametrize("name", ["beats", "wenet"])
+def test_a_quiet_frame_beside_a_large_mean(name: str) -> None:
+    """Samples of a quiet frame keep their digits, whatever the mean of the clip is."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0.2, 0.1, 16_000), rng.normal(0, 1e-6, 16_000)]).astype(np.float32)
+    rust, found = features.preset(name)(x), Features(name)(torch.from_numpy(x)).numpy()
+    assert np.abs(found - rust)[110:].max() < 1e-3
+
+
 def test_narrow_types_equal_the_rust_front_end() -> None:
     x = noise(16_000)
     bits = features.LogMel(dtype="bfloat16")(x.numpy())
@@ -276,6 +308,7 @@ def test_not_a_number_stays() -> None:
         rust = features.preset(name)(x.numpy())
         found = Features(name)(x).numpy()
         assert (np.isnan(found) == np.isnan(rust)).all(), name
+        assert (np.isinf(found) == np.isinf(rust)).all(), name
         assert np.isnan(found[0]).any()
         assert np.isfinite(found[1]).all()
 
@@ -424,6 +457,10 @@ def test_what_is_refused() -> None:
         Features(features.preset("icefall", channels="all", n_channels=3))(noise(2, 9))
     with pytest.raises(ConfigError, match="waveform has 2 channels, and channels=2 asks for one with a higher number"):
         Features(features.preset("icefall", channels=2))(noise(1, 2, 9))
+    with pytest.raises(ConfigError, match="waveform has 1 channels, and channels=2 asks for one with a higher number"):
+        Features(features.preset("icefall", channels=2))(noise(1, 9))
+    with pytest.raises(ConfigError, match=r"waveform has the shape \[2, 0, 9\], of no channels, must have 1 or more"):
+        module(noise(2, 0, 9))
     with pytest.raises(TypeError, match=r"valid_samples is \[1, 2\] .* must be a tensor of int64"):
         module(noise(2, 8000), [1, 2])
     with pytest.raises(ConfigError, match=r"valid_samples has the shape \[3\], must be \[batch\] .* \[2, 8000\]"):
