@@ -183,10 +183,8 @@ class Augment(Constants):
         found = {"n_mels": features.shape[-2 if self._is_time_last else -1]}
         wanted = {"n_mels": self._n_bands}
         if self.front_end.n_frames is not None:
-            found["n_frames"], wanted["n_frames"] = (
-                features.shape[-1 if self._is_time_last else -2],
-                (self.front_end.n_frames),
-            )
+            found["n_frames"] = features.shape[-1 if self._is_time_last else -2]
+            wanted["n_frames"] = self.front_end.n_frames
         if found != wanted:
             raise ConfigError(
                 f"features have {found}, and the front end of this Augment makes {wanted}: give both the same front end"

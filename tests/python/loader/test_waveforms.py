@@ -322,7 +322,7 @@ def test_archives_are_refused(table: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         for member in ("0.mix.wav", "0.s1.wav", "1.mix.wav", "2.s1.wav"):
             tar.add(table.parent / "0-mix.wav", member)
-    with pytest.raises(ConfigError, match=r"a\.tar is an archive.*audio has 2 columns"):
+    with pytest.raises(ConfigError, match=r"a\.tar is an archive.*audio has 2 recordings"):
         forebay.Loader(archive, **GIVEN | {"audio": {"mix": "mix.wav", "s1": "s1.wav"}})
     (batch,) = batches(archive, audio={"mix": "mix.wav"})
     assert batch["mix"].shape == (2, 160)

@@ -235,15 +235,20 @@ def test_what_is_no_list_of_text_files(tmp_path: Path) -> None:
     """Tables in memory name the way that there is; a mixture, the source."""
     with pytest.raises(FileNotFoundError, match=r'parquet_files\["web"\]: no file matches the pattern web/'):
         token_loader({"web": "web/*.parquet", "code": "code/*.parquet"})
-    tables: list[Any] = [datasets.Dataset.from_dict({"text": ["a"]}), pandas.DataFrame({"text": ["a"]})]
-    for table in tables:
-        with pytest.raises(
-            TypeError,
-            match=rf"parquet_files is a {type(table).__name__}, must be files; write it with .*to_parquet\(path\)",
-        ):
-            token_loader(table)
-        table.to_parquet(tmp_path / "a.parquet")
-        with token_loader(tmp_path / "a.parquet", val=[]) as loader:
+    table = datasets.Dataset.from_dict({"text": ["a"]})
+    with pytest.raises(
+        forebay.ConfigError, match=r"the Dataset \(parquet_files\) is in memory; save it with save_to_disk"
+    ):
+        token_loader(table)
+    table.save_to_disk(str(tmp_path / "saved"))
+    frame = pandas.DataFrame({"text": ["a"]})
+    with pytest.raises(
+        TypeError, match=r"parquet_files is a DataFrame, must be files; write it with .*to_parquet\(path\)"
+    ):
+        token_loader(frame)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for files in (tmp_path / "saved", tmp_path / "a.parquet"):
+        with token_loader(files, val=[]) as loader:
             assert loader.num_documents == 1
 
 
