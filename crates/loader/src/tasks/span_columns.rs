@@ -74,7 +74,7 @@ fn unite(spans: &mut SmallVec<[Range<u64>; 16]>) {
 }
 
 impl SpanSource {
-    /// The columns of these names, as [`SpanColumns::plan`] finds them.
+    /// The columns of these names, as `SpanColumns::plan` finds them.
     ///
     /// # Errors
     /// As there.
