@@ -285,6 +285,27 @@ impl ClipMaker {
         self.assemble(record, opened.row_start(), features, &made)
     }
 
+    /// Zeros of each field of features, or spare values, which are written over; without length for whole
+    /// recordings.
+    fn new_values(&self) -> Result<FieldValues> {
+        let plan = self.task.planner.plan();
+        let mut made = FieldValues::new();
+        for (_, stacked) in plan.feature_fields() {
+            let len = if plan.crop.whole().is_some() { 0 } else { plan.example_len() * stacked.unwrap_or(1) };
+            // bounded: by the fields.
+            made.push(match self.task.spare.take() {
+                Some(mut values) if plan.n_waveforms() > 1 => {
+                    // It may be that of another field.
+                    each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
+                    values
+                }
+                Some(values) => values,
+                None => plan.features.dtype().zeros(len)?,
+            });
+        }
+        Ok(made)
+    }
+
     /// The features of the clips of a record, and how each was made.
     fn render(
         &mut self,
@@ -295,20 +316,7 @@ impl ClipMaker {
         let plan = self.task.planner.plan();
         let AudioPlan { features, crop: rule, augment, .. } = plan;
         let n_clips = rule.views().unwrap_or(1);
-        let mut values = FieldValues::new();
-        for (_, stacked) in plan.feature_fields() {
-            let len = if rule.whole().is_some() { 0 } else { plan.example_len() * stacked.unwrap_or(1) };
-            // bounded: by the fields.
-            values.push(match self.task.spare.take() {
-                Some(mut values) if plan.n_waveforms() > 1 => {
-                    // It may be that of another field.
-                    each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
-                    values
-                }
-                Some(values) => values,
-                None => features.dtype().zeros(len)?,
-            });
-        }
+        let mut values = self.new_values()?;
         // How far each field is written.
         let mut written = SmallVec::<[usize; 1]>::from_elem(0, values.len());
         let mut made = SmallVec::<[RenderedClip; 4]>::new();
