@@ -45,6 +45,8 @@ def read(table: Any, columns: Mapping[str, str] | None, name: str = "table", *, 
     if unknown := [name for name in columns or () if name not in _USUAL]:
         raise ConfigError(f"columns has {unknown[0]!r}, must be of {', '.join(_USUAL)}")
     if isinstance(table, str):
+        if not table:
+            raise ConfigError(f'{name} is "", must be the path of a table or folder; "." is the current folder')
         return [row for file in _files(Path(table), name, regions) for row in _table(file, columns, regions)]
     if not isinstance(table, Sequence):
         kind = type(table).__name__

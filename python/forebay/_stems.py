@@ -11,6 +11,8 @@ from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError
 
 _STEM = "stem"
+_MOST_PARTS = 3
+"""The most parts of a name between slashes: with more, a long name could be divided in millions of ways."""
 _PART = re.compile(r"\{([^{}]*)\}")
 
 
@@ -27,6 +29,7 @@ def rows_of_stems(root: str | PathLike[str], files: str | Mapping[str, str]) -> 
     forms, keys = _forms(files)
     columns: dict[str, None] = dict.fromkeys(column for column, _ in forms if column is not None)
     rows: dict[tuple[str, ...], dict[str, str]] = {}
+    unseen = set(columns)
     example = None
     for path in _files(folder):
         example = example or path
@@ -37,10 +40,14 @@ def rows_of_stems(root: str | PathLike[str], files: str | Mapping[str, str]) -> 
             name = column if column is not None else parts[_STEM]
             if name in keys:
                 raise ConfigError(f"{path} has the stem {name!r}, and {{{name}}} is another part of files; rename that")
+            unseen.discard(name)
             rows.setdefault(tuple(parts[key] for key in keys), {})[name] = path
     if not rows:
         found_instead = "has no file" if example is None else f"has files such as {example}, and none of this form"
         raise ConfigError(f"files is {shown(files)}, and {folder} {found_instead}")
+    if unseen:
+        name = next(column for column in columns if column in unseen)
+        raise ConfigError(f"files has {name!r} as {dict(files)[name]!r}, and {folder} has no file of this form")
     columns |= dict.fromkeys(sorted({name for row in rows.values() for name in row}))
     order = sorted(rows)
     made: dict[str, list[str | None]] = {key: [row[at] for row in order] for at, key in enumerate(keys)}
@@ -82,6 +89,11 @@ def _forms(files: Any) -> tuple[list[tuple[str | None, re.Pattern[str]]], list[s
         if (_STEM in names) != (column is None):
             told = "a str, which needs {stem}, the column of a file" if column is None else "a dict, and has {stem}"
             raise ConfigError(f"files is {told}: {form!r}")
+        if any(len(set(_PART.findall(name))) > _MOST_PARTS for name in form.split("/")):
+            raise ConfigError(
+                f"files has {form!r}, with more than {_MOST_PARTS} parts in a name between slashes, must be at most "
+                f"{_MOST_PARTS}: take several together as one part"
+            )
         own = sorted(name for name in names if name != _STEM)
         if not own:
             raise ConfigError(f"files has {form!r}, in which no part tells rows apart, such as {{song}}")

@@ -14,6 +14,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal
 
 from forebay._annotations import freeze, read
+from forebay._checks import wrong_type
 from forebay._core import ConfigError, _Crop
 from forebay._part import NESTED, _Part, part
 
@@ -206,7 +207,8 @@ class Annotated(_CropPart):
         regions = None
         if not isinstance(self.annotations, Mapping):
             rows = read(self.annotations, self.columns, "annotations", regions=True)
-            regions = [row[:3] for row in rows]
+            # One without a length, as tables of events have them, is no place for a clip.
+            regions = [row[:3] for row in rows if row[1] != row[2]]
         elif self.columns is not None:
             raise ConfigError("columns is given, which is for a table in a file, and annotations names columns")
         object.__setattr__(self, "_plan", _Crop(type(self).__name__, given, regions))
@@ -217,14 +219,20 @@ class Annotated(_CropPart):
     def seconds(self, paths: Iterable[str | PathLike[str]]) -> list[float]:
         """The annotated seconds of each of these recordings, 0 of one without regions.
 
-        As weights of their rows, `sampling=Weighted(crop.seconds(paths))`, recordings come by their annotated time, and
-        those without regions are left out. Regions that overlap count once. Raises `ConfigError` if `annotations` names
+        They are those of the annotations: what lies outside of the recording, or of a segment of it, counts. As weights
+        of their rows, `sampling=Weighted(crop.seconds(paths))`, recordings come by their annotated time, and those
+        without regions are left out. Regions that overlap count once. Raises `ConfigError` if `annotations` names
         columns.
         """
         if isinstance(self.annotations, Mapping):
             raise ConfigError(
                 "annotations names columns, whose regions are read with the rows; weigh by another column"
             )
+        if isinstance(paths, str | bytes | PathLike | Mapping):
+            raise wrong_type("paths", "a list of the paths of recordings", paths)
+        paths = list(paths)
+        if (wrong := next((path for path in paths if not isinstance(path, str | PathLike)), None)) is not None:
+            raise wrong_type("a path of paths", "the path of a recording", wrong)
         return self._plan.annotated_seconds([fspath(path) for path in paths])
 
 

@@ -58,12 +58,12 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     tokenizer = None if options.tokenizer is None else texts.tokenizer_of(options)
     with loader:
         batch = first_batch(loader)
-        files = [Path(shard["path"]).name for shard in loader.shards]
+        files = [visible(Path(shard["path"]).name) for shard in loader.shards]
         special = {loader.bos_id, loader.eos_id}
         facts, n_rows = texts.files_line(loader.shards), loader.num_documents
     rows = [drawn(batch, row, files, tokenizer, special) for row in range(len(batch["inputs"]))]
     facts += f"; rows of {parameters['seq_len']} inputs and the last target, fit {parameters.get('fit', 'drop')}"
-    page = packed(", ".join(map(str, options.files)), facts, tables(rows), rows)
+    page = packed(visible(", ".join(map(str, options.files))), facts, tables(rows), rows)
     write_new(options.output, page.encode(errors="replace"))
     out_of(options).write(f"{counted(len(rows), 'row')} in {options.output}, {size(len(page))}\n")
     shown = [
@@ -149,10 +149,27 @@ def plain(tokenizer: Tokenizer | None, ids: Sequence[int], before: Sequence[int]
     """The text that `ids` have after those of `before`, their beginning; none if it ends within a character."""
     if tokenizer is None:
         return " ".join(map(str, ids[len(before) :])) + " "
-    told, whole = tokenizer.decode(before) if before else "", tokenizer.decode(ids)
+    told, whole = decoded(tokenizer, before) if before else "", decoded(tokenizer, ids)
     if whole.endswith(UNKNOWN) or not whole.startswith(told):
         return None
     return whole[len(told) :]
+
+
+def decoded(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text of ids; those that are no tokens, such as a BOS beside the vocabulary, have none."""
+    try:
+        return tokenizer.decode(ids)
+    except ConfigError:
+        return tokenizer.decode([one for one in ids if is_token(tokenizer, one)])
+
+
+def is_token(tokenizer: Tokenizer, number: int) -> bool:
+    """Whether the tokenizer has a token of this id."""
+    try:
+        tokenizer.decode([number])
+    except ConfigError:
+        return False
+    return True
 
 
 def visible(text: str) -> str:

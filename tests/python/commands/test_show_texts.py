@@ -208,3 +208,21 @@ def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         cli.main(["show", str(write(tmp_path, TEXTS)), "-t", str(RANKS), "-o", str(tmp_path / "a.html")])
     assert "is there already, a file; give another name" in capsys.readouterr().err
     assert (tmp_path / "a.html").read_text() == "mine"
+
+
+@pytest.mark.filterwarnings("default:bos_id is")
+def test_a_bos_beside_the_vocabulary(tmp_path: Path) -> None:
+    path, page = write(tmp_path, TEXTS[:20]), tmp_path / "page.html"
+    own = str(Tokenizer(RANKS).n_vocab + 5)
+    rows = tokens_of(shown(path, "-t", RANKS, "--bos-id", own, "--seq-len", 64, page))
+    assert rows
+    assert all(row[0][0] == [int(own)] and "c" in row[0][1] for row in rows)
+
+
+def test_names_of_files_are_shown_as_they_are(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXTS[:20]).rename(tmp_path / "a\u202eb.jsonl")
+    page = tmp_path / "page.html"
+    cli.main(["show", str(path), "-t", str(RANKS), "--seq-len", "64", "-o", str(page)])
+    text = page.read_text()
+    assert "\u202e" not in text
+    assert "a\\u202eb.jsonl, row" in text

@@ -138,3 +138,21 @@ def test_wrong_folders(tmp_path: Path) -> None:
     (tmp_path / "a/song/song.wav").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"song/song.wav has the stem 'song', and {song} is another part of files"):
         Manifest.of_stems(tmp_path / "a", "{song}/{stem}.wav")
+
+
+def test_a_form_without_files(tmp_path: Path) -> None:
+    """Its column would be null in every row, and zeros with `missing_audio="zeros"`."""
+    write(tmp_path, "{song}/{name}.wav")
+    (tmp_path / "song").mkdir(exist_ok=True)
+    (tmp_path / "song/mixture.wav").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"files has 'vocals' as '{song}/vocal.wav', and .* has no file of this form"):
+        Manifest.of_stems(tmp_path, {"mix": "{song}/mixture.wav", "vocals": "{song}/vocal.wav"})
+
+
+def test_many_parts_of_a_name(tmp_path: Path) -> None:
+    """A long name could be divided in millions of ways."""
+    (tmp_path / ("_" * 200 + ".wav")).write_bytes(b"")
+    with pytest.raises(ConfigError, match="more than 3 parts in a name between slashes"):
+        Manifest.of_stems(tmp_path, "{artist}_{album}_{song}_{stem}.wav")
+    with pytest.raises(ConfigError, match="none of this form"):
+        Manifest.of_stems(tmp_path, "{album}_{song}_{stem}.flac")

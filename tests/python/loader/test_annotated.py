@@ -292,3 +292,27 @@ def test_wrong_regions_in_columns(tmp_path: Path) -> None:
         path = write(tmp_path / "rows", pa.table({"audio": audio, **columns}))
         with pytest.raises(forebay.ForebayError, match=message):
             rows(forebay.Loader(path, crop=crops.Annotated({"start": "a", "end": "b"}), **GIVEN))
+
+
+def test_wrong_paths_of_seconds() -> None:
+    crop = crops.Annotated([("a.wav", 0, 1)])
+    for paths in ("a.wav", {"path": ["a.wav"]}, [5], [b"a.wav"]):
+        with pytest.raises(
+            TypeError, match=r"path.* must be (a list of the paths of recordings|the path of a recording)"
+        ):
+            crop.seconds(paths)  # type: ignore[arg-type]
+    assert crop.seconds(iter([Path("a.wav")])) == [1.0]
+
+
+def test_a_table_without_a_name() -> None:
+    with pytest.raises(ConfigError, match='annotations is "", must be the path of a table or folder'):
+        crops.Annotated("")
+
+
+def test_a_region_without_a_length_is_none(files: Path) -> None:
+    """A clip around it would not be annotated."""
+    crop = crops.Annotated([("0.wav", 0.1, 0.1), *(row for row in ROWS if row[0] != "0.wav")])
+    assert crop.seconds(["0.wav"]) == [0.0]
+    only = forebay.sampling.Weighted([float(number == 0) for number in range(len(REGIONS))])
+    with pytest.raises(forebay.ForebayError, match=r"row 0: .*no span within its recording"):
+        rows(forebay.Loader(files, crop=crop, sampling=only, **GIVEN))
