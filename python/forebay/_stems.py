@@ -45,9 +45,9 @@ def rows_of_stems(root: str | PathLike[str], files: str | Mapping[str, str]) -> 
     if not rows:
         found_instead = "has no file" if example is None else f"has files such as {example}, and none of this form"
         raise ConfigError(f"files is {shown(files)}, and {folder} {found_instead}")
-    if unseen:
+    if unseen and isinstance(files, Mapping):
         name = next(column for column in columns if column in unseen)
-        raise ConfigError(f"files has {name!r} as {dict(files)[name]!r}, and {folder} has no file of this form")
+        raise ConfigError(f"files has {name!r} as {files[name]!r}, and {folder} has no file of this form")
     columns |= dict.fromkeys(sorted({name for row in rows.values() for name in row}))
     order = sorted(rows)
     made: dict[str, list[str | None]] = {key: [row[at] for row in order] for at, key in enumerate(keys)}
