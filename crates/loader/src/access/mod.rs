@@ -211,7 +211,7 @@ impl<S: RecordingSource> Access<S> {
         });
         let collate = self.shared.task.collate_in(self.pool(n));
         self.threads.begin(&work, n.div_ceil(in_part))?;
-        Ok(PendingBatch { work, received, collate, left: n, failed: None, _busy: busy })
+        Ok(PendingBatch { work, received, collate, left: n, failed: None, is_partial: false, _busy: busy })
     }
 
     /// Begins to decode a section of a row's recording.
@@ -312,6 +312,8 @@ pub struct PendingBatch<S: RecordingSource> {
     collate: RowCollate,
     left: usize,
     failed: Option<(usize, Error)>,
+    /// Whether a clip was not made.
+    is_partial: bool,
     _busy: Busy<S>,
 }
 
@@ -347,11 +349,16 @@ impl<S: RecordingSource> PendingBatch<S> {
                 Some(Err(error)) if self.failed.as_ref().is_none_or(|(first, _)| place < *first) => {
                     self.failed = Some((place, error));
                 }
+                None => self.is_partial = true,
                 _ => {}
             }
         }
         if let Some((_, error)) = self.failed.take() {
             return Err(error);
+        }
+        // Without an error of an earlier clip: the access was closed while the last answers were awaited.
+        if self.is_partial {
+            return Err(closed());
         }
         let rows = self.work.wanted.len();
         self.collate.complete(rows)?;
