@@ -238,8 +238,8 @@ def _energies(steps: Steps, tables: Tables, arrays: dict[str, Any], x: Any, own:
     frames = steps.frames(x, span, hop, n)
     if isinstance(front_end, features.Fbank):
         if front_end.remove_dc:
-            # Twice, of what the first sum left over. The mean of the whole waveform stays: without it, the samples of
-            # a frame that is quieter would be rounded to its last digit.
+            # Twice, of what the first sum left over. The mean of the whole waveform is not taken off before: that
+            # would round the samples of a quieter frame to the digits of the mean.
             frames = steps.levelled(frames)
             frames = frames - steps.sum(frames, (-1,)) / span
             frames = frames - steps.sum(frames, (-1,)) / span

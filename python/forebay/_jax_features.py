@@ -62,7 +62,8 @@ class _Steps:
         return x @ matrix
 
     def levelled(self, x: Any) -> Any:
-        # XLA computes a mean once more where it subtracts it, with other roundings. The middle of the range has none.
+        # XLA computes a mean once more where it subtracts it, with other roundings. The middle of the range has
+        # none.
         return x - (jnp.max(x, axis=-1, keepdims=True) + jnp.min(x, axis=-1, keepdims=True)) * 0.5
 
     def join(self, parts: list[Any], axis: int) -> Any:

@@ -135,7 +135,7 @@ impl TokenLoader {
             if config.pad_id.is_none() {
                 pack.pad = eos.unwrap_or(bos);
             }
-            let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
+            let exclude = config.exclude.rows(source.shards(), &[None]).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
             let identity_inputs = TokenIdentity {
                 config: &config,

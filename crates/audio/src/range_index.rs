@@ -167,7 +167,7 @@ impl RangeIndex {
         read(bytes)
     }
 
-    /// The same as that of the track for which it was made.
+    /// The same index, of the track for which it was made.
     #[must_use]
     pub fn of_track(self, track: Option<u32>) -> Self {
         Self { track, ..self }

@@ -1,9 +1,9 @@
 //! Reads a report of `forebay check` for `exclude=`: which rows of which shards are bad.
 //!
 //! Input: the report and the shards of a loader. Output: row numbers over the files of the loader. Invariant:
-//! a report of other data is refused. Shards are found by path, else by name, and must have the size and the
-//! number of rows in the report. So a loader may read some of the checked shards, in any order, on any
-//! machine.
+//! a report of other data, or of another audio track, is refused. Shards are found by path, else by name, and
+//! must have the size and the number of rows in the report. So a loader may read some of the checked shards,
+//! in any order, on any machine.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
@@ -22,12 +22,13 @@ struct ShardReport<'a> {
     n_bytes: u64,
 }
 
-/// The bad rows of `shards` according to the report at `path`.
+/// The bad rows of `shards`, of whose recordings these tracks are read, according to the report at `path`.
 ///
 /// # Errors
 /// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if the file cannot be read; [`ErrorKind::Config`] if it is
-/// not a report, or if its shards differ from `shards`: the message lists the differences.
-pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
+/// not a report, is about another track, or if its shards differ from `shards`: the message lists the
+/// differences.
+pub fn bad_rows(path: &Path, shards: &[Shard], tracks: &[Option<u32>]) -> Result<Vec<u64>> {
     let text = fs::read_to_string(path).map_err(|cause| Error::io(path, "read the report", cause))?;
     let wrong = |message: String| Error::new(ErrorKind::Config, message);
     let no_report = || {
@@ -39,6 +40,21 @@ pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
     let report: Value = serde_json::from_str(&text).map_err(|cause| no_report().because(cause))?;
     if report["report"] != NAME || report["version"] != VERSION {
         return Err(no_report());
+    }
+    let track = report["track"].as_u64();
+    if !tracks.iter().any(|read| read.map(u64::from) == track) {
+        let named = |track: Option<u64>| track.map_or("no track=".into(), |track| format!("track={track}"));
+        let read = tracks.first().copied().flatten().map(u64::from);
+        let remedy = match read {
+            Some(read) => format!("--track {read}"),
+            None => "no --track".into(),
+        };
+        return Err(wrong(format!(
+            "the report {} is of {}, and the loader has {}; run `forebay check` with {remedy}",
+            path.display(),
+            named(track),
+            named(read),
+        )));
     }
     let checked = report["shards"].as_array().ok_or_else(no_report)?;
     let checked: Vec<_> = checked.iter().map(checked_shard).collect::<Option<_>>().ok_or_else(no_report)?;
@@ -107,10 +123,10 @@ impl Exclude {
     /// The excluded rows in ascending order, each once.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.
-    pub fn rows(&self, shards: &[Shard]) -> Result<Arc<[u64]>> {
+    /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards or tracks.
+    pub fn rows(&self, shards: &[Shard], tracks: &[Option<u32>]) -> Result<Arc<[u64]>> {
         let mut rows = match self {
-            Self::Report(path) => bad_rows(path, shards)?,
+            Self::Report(path) => bad_rows(path, shards, tracks)?,
             Self::Rows(rows) => {
                 let n_rows = shards.last().map_or(0, |shard| shard.first_row + shard.n_rows);
                 let known = |&row: &i64| {

@@ -43,8 +43,8 @@ impl Tree {
     /// Lists what is below the folder `url`: at most `most` objects.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are more; those of a page; [`ErrorKind::Closed`] once the
-    /// work is stopped.
+    /// [`ErrorKind::Config`] if there are more; the errors of listing; [`ErrorKind::Closed`] once the work is
+    /// stopped.
     pub fn listed(storage: &Arc<dyn Storage>, url: &Path, most: u64) -> Result<Self> {
         let storage = storage.clone();
         let mut listed = FolderListing { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };

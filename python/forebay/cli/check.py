@@ -237,7 +237,9 @@ class Files:
             file.truncate(0)
             file.write(data)
 
-    def start(self, shards: Sequence[Row], step: int, *, judged: Mapping[str, str | float], restart: bool) -> Summary:
+    def start(
+        self, shards: Sequence[Row], step: int, *, judged: Mapping[str, str | float | None], restart: bool
+    ) -> Summary:
         """Counts the rows of an unfinished run over the same shards, a multiple of `step`; cuts off the rest.
 
         Raises `ConfigError` if that run had other shards or other options than `judged`.
@@ -251,9 +253,16 @@ class Files:
             if problem := difference(found, shards):
                 raise ConfigError(f"{partial} was started with other shards: {problem}; pass another -o, or --restart")
             for name, value in judged.items():
-                if (before := found.get(name, value)) != value:
-                    option = f"--{name.replace('_', '-')} {before}"
-                    raise ConfigError(f"{partial} was started with {option}; pass that again, another -o, or --restart")
+                option = f"--{name.replace('_', '-')}"
+                before = found.get(name, None if name == "track" else value)
+                if before is None and value is not None:
+                    raise ConfigError(
+                        f"{partial} was started without {option}; leave it out, or pass another -o, or --restart"
+                    )
+                if before != value:
+                    raise ConfigError(
+                        f"{partial} was started with {option} {before}; pass that again, another -o, or --restart"
+                    )
             end, some = len(HEADER), []
             for row, row_end in whole_rows(partial):
                 some.append(row)
@@ -269,13 +278,14 @@ class Files:
             self.write(origin, json.dumps(begun).encode())
         return summary
 
-    def finish(self, shards: Sequence[Row], summary: Summary) -> None:
+    def finish(self, shards: Sequence[Row], summary: Summary, track: int | None) -> None:
         """Writes the report, and renames both files to their final names."""
         report = {
             "report": "forebay check",
             "version": VERSION,
             "forebay": __version__,
             "shards": list(shards),
+            **({} if track is None else {"track": track}),
             "summary": summary.as_dict(),
             "bad": [],
         }
@@ -410,7 +420,7 @@ def parsed(fields: Mapping[str, str]) -> Row:
     }  # fmt: skip
 
 
-def settled(row: Row, truncated: str | float) -> Row:
+def settled(row: Row, truncated: str | float | None) -> Row:
     """Converts a row of the core to the report's form: warnings as one text, truncated recordings good or bad."""
     early = row["truncated"]
     warnings = list(row["warnings"])
@@ -449,9 +459,9 @@ def check(
     so far stay.
     """
     with Files(stem).alone():
-        judged: dict[str, str | float] = {"truncated": truncated, "damage": damage, "max_damage": max_damage}
-        if track is not None:
-            judged["track"] = track
+        judged: dict[str, str | float | None] = {
+            "truncated": truncated, "damage": damage, "max_damage": max_damage, "track": track,
+        }  # fmt: skip
         given: dict[str, Any] = {
             "audio_column": audio_column, "track": track, "allow_paths": allow_paths, "damage": damage,
             "max_damage": max_damage,
@@ -463,7 +473,7 @@ def _check(
     files: Sequence[Path],
     stem: Path,
     given: dict[str, Any],
-    judged: Mapping[str, str | float],
+    judged: Mapping[str, str | float | None],
     restart: bool,
     stream: TextIO | None,
 ) -> Summary:
@@ -490,7 +500,7 @@ def _check(
                 progress.add(done=len(found), errors=summary.bad - progress.errors)
             file.flush()
             os.fsync(file.fileno())
-    report.finish(shards, summary)
+    report.finish(shards, summary, given["track"])
     return summary
 
 

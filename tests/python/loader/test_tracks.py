@@ -16,6 +16,7 @@ import conformance
 import forebay
 from conformance import spawned
 from forebay import ConfigError, DecodeError, augment, crops, features
+from forebay.cli import check as cli_check
 from paths import DATA
 
 TRACKS = DATA / "audio/tracks"
@@ -243,3 +244,50 @@ def test_commands_take_a_track(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit, match="2"):
         main(["check", str(tmp_path / "a.mkv"), "--track", "-2", "-o", str(tmp_path / "r")])
     assert "--track is -2, must be 0 to 65535" in capsys.readouterr().err
+
+
+def test_a_report_is_of_its_track(tmp_path: Path) -> None:
+    """A recording whose other track is bad would be left out silently."""
+    for name, file in (("a.mkv", "tracks.mkv"), ("b.mp4", "stems.mp4")):
+        shutil.copy(TRACKS / file, tmp_path / name)
+    table = tmp_path / "rows.csv"
+    table.write_text("path\na.mkv\nb.mp4\n")
+    for track in (None, 3):
+        cli_check.check([table], tmp_path / f"report{track}", track=track)
+
+    def rows(track: Any, report: int | None, **given: Any) -> int:
+        given = {"order": "sequential", "features": GIVEN["features"], "clip_seconds": 0.1, "batch_size": 2, **given}
+        exclude = tmp_path / f"report{report}.json"
+        with forebay.Loader(table, track=track, exclude=exclude, infinite=False, drop_last=False, **given) as loader:
+            return sum(len(batch["index"]) for batch in loader)
+
+    assert (rows(None, None), rows(3, 3)) == (2, 1)
+    told = r"report3\.json is of track=3, and the loader has {}; run `forebay check` with {}"
+    with pytest.raises(ConfigError, match=told.format("track=0", "--track 0")):
+        rows(0, 3)
+    with pytest.raises(ConfigError, match=told.format("no track=", "no --track")):
+        rows(None, 3)
+    with pytest.raises(ConfigError, match=r"reportNone\.json is of no track=, and the loader has track=3"):
+        rows(3, None)
+    # A row of several recordings is bad as a whole.
+    assert rows({"low": 1, "other": 3}, 3, audio={"low": "path", "other": "path"}) == 1
+
+
+def test_a_check_continues_with_its_track(tmp_path: Path) -> None:
+    shutil.copy(TRACKS / "stems.mp4", tmp_path / "b.mp4")
+    for begun, other, told in (
+        (2, None, "was started with --track 2; pass that again"),
+        (None, 2, "was started without --track; leave it out"),
+        (2, 1, "was started with --track 2; pass that again"),
+    ):
+        report = tmp_path / f"report{begun}{other}"
+        cli_check.check([tmp_path / "b.mp4"], report, track=begun)
+        # As an interrupted run leaves it.
+        shards = json.loads(report.with_suffix(".json").read_text())["shards"]
+        parts = cli_check.Files(report)
+        parts.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", "shards": shards, "track": begun}))
+        report.with_suffix(".csv").rename(parts.named(".csv.tmp"))
+        report.with_suffix(".json").unlink()
+        with pytest.raises(ConfigError, match=told):
+            cli_check.check([tmp_path / "b.mp4"], report, track=other)
+        assert cli_check.check([tmp_path / "b.mp4"], report, track=begun).records == 1

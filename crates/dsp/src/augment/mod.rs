@@ -285,7 +285,7 @@ impl Augment {
 
     /// Changes the waveforms of an example with these random bits: its clip, and the
     /// [references](Self::n_references) beside it, as [`Self::unchanged`] makes them. `other` does a step
-    /// that reads other recordings, and is told of a `Roll` that was done, with its draws.
+    /// that reads other recordings, and hears of each `Roll`, with its draws.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `other`.

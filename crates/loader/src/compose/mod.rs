@@ -100,7 +100,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
     let remote = std::iter::once(&source).chain(beside).filter(|source| source.is_remote()).count();
     let order = config.settle(&mut plan, &mut audio, source.stored(n_rows))?;
     config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64)?;
-    let exclude = config.exclude.rows(source.shards())?;
+    let exclude = config.exclude.rows(source.shards(), &config.tracks())?;
     config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
     let identity = identity::ClipIdentity {
         config: &config,

@@ -78,7 +78,7 @@ impl OpenedSource {
         let Chosen { rows, weights, classes } = sampled;
         let LengthFilter { seconds, tokens, left_out } = lengths;
         tell_of_left_out(left_out, config, least_seconds);
-        source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
+        source.try_first(rows.as_deref(), &config.exclude.rows(source.shards(), &config.tracks())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
             let windows = |_, found: Option<RowInfo>| clips.windows(found.map(|row| row.info), rate);

@@ -171,6 +171,11 @@ impl LoaderConfig {
         })
     }
 
+    /// The tracks of these recordings.
+    pub fn tracks(&self) -> Vec<Option<u32>> {
+        self.recordings().iter().map(|recording| recording.track).collect()
+    }
+
     /// How a recording of each row is read, without any other column.
     ///
     /// # Errors

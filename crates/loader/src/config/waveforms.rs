@@ -143,7 +143,7 @@ impl FieldTracks {
 }
 
 impl Tracks {
-    /// That of a row's only recording.
+    /// The track of a row's only recording.
     pub fn of_all(&self) -> Option<u32> {
         match self {
             Self::All(number) => u32::try_from(*number).ok(),
@@ -151,7 +151,7 @@ impl Tracks {
         }
     }
 
-    /// That of the column number `at` of a field.
+    /// The track of the column number `at` of a field.
     fn of_field(&self, name: &str, at: usize) -> Option<u32> {
         let Self::Named(fields) = self else { return self.of_all() };
         let number = match &fields.iter().find(|(field, _)| field == name)?.1 {

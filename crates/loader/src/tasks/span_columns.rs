@@ -110,7 +110,7 @@ impl SpanSource {
     /// none. Regions that overlap or touch are one.
     ///
     /// # Errors
-    /// As [`SpanColumns::spans`], and those of its spans; [`ErrorKind::Schema`] for a row without a path.
+    /// As [`SpanColumns::spans`], and those of the spans; [`ErrorKind::Schema`] for a row without a path.
     pub(super) fn place(
         &self,
         rule: SpanRule,

@@ -52,8 +52,8 @@ impl OtherRecordings {
 }
 
 impl WaveformPlan {
-    /// Of recordings with these names, before the files are open; `recordings` has the number of that of each
-    /// waveform.
+    /// For recordings with these names, before the files are open; `recordings` has for each waveform the
+    /// number of its recording.
     pub fn new(fields: Vec<PlannedField>, recordings: Vec<usize>, names: Vec<String>) -> Self {
         Self { fields, fills_missing: false, recordings, names, others: Vec::new() }
     }

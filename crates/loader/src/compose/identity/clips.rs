@@ -189,7 +189,7 @@ impl ClipIdentity<'_> {
 
     /// The tracks of the recordings that are read, if any was chosen.
     fn track(&self) -> Option<Value> {
-        let tracks: Vec<_> = self.config.recordings().iter().map(|recording| recording.track).collect();
+        let tracks = self.config.tracks();
         tracks.iter().any(Option::is_some).then(|| json!(tracks))
     }
 
@@ -202,7 +202,7 @@ impl ClipIdentity<'_> {
         let object = self.config.crop.as_ref()?;
         let mut description = object.description.clone();
         if let Some(all) = object.rule.spans().and_then(|spans| spans.table.as_ref()) {
-            // That of Views has it in its own.
+            // Of Views, the crop within has them.
             let views = object.rule.views().is_some();
             let of = if views { &mut description["crop"] } else { &mut description };
             of["annotations"] = all.digest().into();
