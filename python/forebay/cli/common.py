@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TextIO
 
@@ -284,6 +284,19 @@ def counted(n: int, thing: str) -> str:
     """A number with its noun."""
     plural = "es" if thing.endswith(("s", "x")) else "s"
     return f"{n} {thing}{'' if n == 1 else plural}"
+
+
+SHOWN_FILES = 10
+"""The most files on the terminal."""
+
+
+def file_lines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first files of a source for the terminal, as `shards` has them."""
+    for file in files[:SHOWN_FILES]:
+        damage = f", damaged: {file['damage']}" if file["damage"] else ""
+        yield f"  {file['path']}  {counted(file['num_rows'], 'row')}{damage}"
+    if len(files) > SHOWN_FILES:
+        yield f"  and {len(files) - SHOWN_FILES} more"
 
 
 SHOWN = 20

@@ -22,12 +22,14 @@ from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
 from forebay.cli import lengths, packing, texts
 from forebay.cli.common import (
+    SHOWN_FILES,
     a_path,
     add_json,
     add_reading,
     add_source,
     check_place,
     counted,
+    file_lines,
     out_of,
     reading,
     size,
@@ -49,7 +51,6 @@ UNREAD = (".csv", ".tsv", ".jsonl")
 """The endings of tables that a folder of recordings may have; only one called `metadata` is read."""
 MOST_LISTED = 100_000
 """The most entries of a folder that are looked at for them."""
-SHOWN_FILES = 10
 SHOWN_CLASSES = 8
 MOST_COMMON, LEAST_COMMON = 12, 6
 """The classes shown of a long table."""
@@ -198,11 +199,7 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
     """The holdings for the terminal."""
     files = told["files"]
     yield summed(files)
-    for file in files[:SHOWN_FILES]:
-        damage = f", damaged: {file['damage']}" if file["damage"] else ""
-        yield f"  {file['path']}  {counted(file['num_rows'], 'row')}{damage}"
-    if len(files) > SHOWN_FILES:
-        yield f"  and {len(files) - SHOWN_FILES} more"
+    yield from file_lines(files)
     yield "columns:" if told["columns"] else "no columns"
     width = max((len(column["name"]) for column in told["columns"]), default=0)
     for column in told["columns"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._core import ConfigError, Tokenizer, TokenLoader
-from forebay.cli.common import a_path, check_files, counted, filled, size, using
+from forebay.cli.common import a_path, check_files, counted, file_lines, filled, size, using
 from forebay.text import Chat, Documents, Ids
 
 __all__ = [
@@ -47,8 +47,6 @@ PARAMETERS = {
     "parquet_files": "SOURCE", "data_dir": "SOURCE", "path": "SOURCE", "source": "SOURCE", "column": "--text-column",
 }  # fmt: skip
 """Parameters of `TokenLoader` and its sources whose options have other names."""
-MOST_SHOWN = 10
-"""The most files on the terminal."""
 
 
 def add_tokenizer(group: argparse._ActionsContainer, otherwise: str) -> None:
@@ -223,11 +221,7 @@ def template(name: str) -> str:
 def described(shards: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The rows and files of a source for the terminal."""
     yield files_line(shards)
-    for shard in shards[:MOST_SHOWN]:
-        damage = f", damaged: {shard['damage']}" if shard["damage"] else ""
-        yield f"  {shard['path']}  {counted(shard['num_rows'], 'row')}{damage}"
-    if len(shards) > MOST_SHOWN:
-        yield f"  and {len(shards) - MOST_SHOWN} more"
+    yield from file_lines(shards)
 
 
 def files_line(shards: Sequence[Mapping[str, Any]]) -> str:
