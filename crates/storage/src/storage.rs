@@ -188,7 +188,7 @@ pub fn open_regular(path: &Path) -> io::Result<fs::File> {
 }
 
 /// Reads into `buffer` from offset `at` with one call. Returns the number of bytes.
-pub fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buffer, at);
     #[cfg(windows)]
@@ -196,7 +196,7 @@ pub fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<u
 }
 
 /// The version of an open file.
-pub fn version_of(file: &fs::File) -> io::Result<Version> {
+pub(crate) fn version_of(file: &fs::File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok(Version { size: metadata.len(), modified: metadata.modified().ok(), etag: None })
 }
@@ -252,7 +252,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A failure of a server that says how long to wait, as the cause of an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct AskedToWait {
+pub(crate) struct AskedToWait {
     pub message: String,
     pub pause: Duration,
 }

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::{
     clip_rule::{ClipCrop, ClipRule, CropPosition, WholeRule},
     mix_source::MixSource,
-    span_columns::{Grid, SpanSource},
+    span_source::{Grid, SpanSource},
     waveform_plan::WaveformPlan,
 };
 use crate::{

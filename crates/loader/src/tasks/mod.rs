@@ -12,7 +12,7 @@ mod mix_source;
 mod mixing;
 mod outputs;
 mod pool;
-mod span_columns;
+mod span_source;
 mod tokens;
 mod waveform_plan;
 mod waveforms;
@@ -41,6 +41,6 @@ pub use documents::{
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs, reference_fields};
-pub use span_columns::{SpanSource, SpanUnit};
+pub use span_source::{SpanSource, SpanUnit};
 pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TokenMaker, TokenTask};
 pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{clip_planner::AudioPlan, span_columns::SpanSource};
+use super::{clip_planner::AudioPlan, span_source::SpanSource};
 use crate::{
     Error, ErrorKind, Result,
     batch::{MixedPairs, RemixedGroups, RowMixing},
