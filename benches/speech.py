@@ -2,13 +2,15 @@
 
     python benches/speech.py [--files 4000] [--workers 2] [--seconds 20] [--peers forebay lhotse grouped]
     python benches/speech.py --resume 10000 1000000     # by number of rows: opening, a seek, a state
+    python benches/speech.py --resume 1000000 --peers lhotse    # the same of Lhotse's sampler
+    python benches/speech.py --sweep                            # Lhotse's settings
 
 Utterances of 1 to 20 s in FLAC at 16 kHz, each a file of its own; Kaldi's Fbank of 80 bands; batches of at most 400
 s in 30 buckets. `lhotse` is `DynamicBucketingSampler` with `K2SpeechRecognitionDataset` and
-`OnTheFlyFeatures(Fbank())` in a DataLoader, `grouped` a DataLoader over batches of neighbours in length, with
-soundfile and torchaudio's fbank. `--resume` measures forebay alone, on tables in which the same files come again and
-again. Needs numpy and soundfile; for the peers torch, torchaudio and lhotse. All read the same files, warm, and the
-rates are of one run after another.
+`OnTheFlyFeatures(Fbank())` in a DataLoader, with the best settings of `--sweep`; `grouped` is a DataLoader over
+batches of neighbours in length, with soundfile and torchaudio's fbank. `--resume` measures one loader, on tables in
+which the same files come again and again. Needs numpy and soundfile; for the peers torch, torchaudio and lhotse. All
+read the same files, warm, and the rates are of one run after another.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,25 +104,61 @@ def forebay_batches(table: Path, workers: int) -> Lengths:
         yield (batch["valid_frames"] / 100).tolist(), rows * longest / 100
 
 
-def lhotse_batches(table: Path, workers: int) -> Lengths:
-    from lhotse import CutSet, Fbank, FbankConfig, MonoCut, Recording, SupervisionSegment
-    from lhotse.dataset import DynamicBucketingSampler, K2SpeechRecognitionDataset, OnTheFlyFeatures
+class LhotseSettings(NamedTuple):
+    """What changes the speed of Lhotse's loader, and no batch. The defaults are the best of `--sweep`."""
+
+    backend: str = "LibsndfileBackend"
+    extract: str = "one"
+    prefetch_factor: int = 2
+
+    def dataset(self) -> Any:
+        from lhotse import Fbank, FbankConfig
+        from lhotse.audio.backend import set_current_audio_backend
+        from lhotse.dataset import K2SpeechRecognitionDataset, OnTheFlyFeatures
+
+        set_current_audio_backend(self.backend)
+        fbank = Fbank(FbankConfig(num_mel_bins=80))
+        threads = 2 if self.extract == "threads" else 0
+        strategy = OnTheFlyFeatures(fbank, use_batch_extract=self.extract == "batch", num_workers=threads)
+        return K2SpeechRecognitionDataset(input_strategy=strategy)
+
+
+LHOTSE_SWEEP = [
+    LhotseSettings(backend, extract)
+    for backend in ("default", "LibsndfileBackend", "TorchcodecBackend")
+    for extract in ("batch", "one", "threads")
+] + [LhotseSettings(prefetch_factor=8)]
+LHOTSE_BINS = {"max_duration": MAX_DURATION, "num_buckets": 30, "shuffle": True, "drop_last": False}
+
+
+def cut_of(row: dict, folder: Path, number: int | None = None) -> Any:
+    """Lhotse's cut of a row. With `number` nothing of the file is read, and the cut has that name."""
+    from lhotse import MonoCut, Recording, SupervisionSegment
+    from lhotse.audio import AudioSource
+
+    path, seconds = folder / row["path"], row["duration"]
+    if number is None:
+        name = row["path"]
+        recording = Recording.from_file(path, recording_id=name)
+    else:
+        name, source = str(number), AudioSource(type="file", channels=[0], source=str(path))
+        recording = Recording(name, [source], RATE, round(seconds * RATE), seconds)
+    said = SupervisionSegment(name, name, 0.0, seconds, text=row.get("text", ""))
+    return MonoCut(name, 0.0, recording.duration, 0, supervisions=[said], recording=recording)
+
+
+def lhotse_batches(table: Path, workers: int, settings: LhotseSettings | None = None) -> Lengths:
+    from lhotse import CutSet
+    from lhotse.dataset import DynamicBucketingSampler
     from torch.utils.data import DataLoader
 
-    def cut(row: dict) -> MonoCut:
-        name, seconds = row["path"], row["duration"]
-        recording = Recording.from_file(table.parent / name, recording_id=name)
-        said = SupervisionSegment(id=name, recording_id=name, start=0.0, duration=seconds, text=row["text"])
-        return MonoCut(
-            id=name, start=0.0, duration=recording.duration, channel=0, recording=recording, supervisions=[said]
-        )
-
-    cuts = CutSet.from_cuts([cut(row) for row in rows_of(table)]).to_eager()
-    dataset = K2SpeechRecognitionDataset(input_strategy=OnTheFlyFeatures(Fbank(FbankConfig(num_mel_bins=80))))
-    bins = {"max_duration": MAX_DURATION, "num_buckets": 30, "shuffle": True, "drop_last": False}
+    settings = settings or LhotseSettings()
+    cuts = CutSet.from_cuts([cut_of(row, table.parent) for row in rows_of(table)]).to_eager()
+    dataset = settings.dataset()
+    ahead = {"num_workers": workers, "prefetch_factor": settings.prefetch_factor if workers else None}
     for epoch in itertools.count():
-        sampler = DynamicBucketingSampler(cuts, seed=epoch, **bins)
-        for batch in DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers):
+        sampler = DynamicBucketingSampler(cuts, seed=epoch, **LHOTSE_BINS)
+        for batch in DataLoader(dataset, sampler=sampler, batch_size=None, **ahead):
             rows, longest, _ = batch["inputs"].shape
             yield (batch["supervisions"]["num_frames"] / 100).tolist(), rows * longest / 100
 
@@ -202,6 +240,62 @@ def resume(table: Path, n_rows: int, workers: int) -> str:
     )
 
 
+def lhotse_resume(table: Path, n_rows: int) -> str:
+    """As `resume`, of Lhotse: cuts in JSON lines, read lazily, and no worker processes.
+
+    Its sampler seeks by drawing all batches again, so a seek and a state take as long as the batches before.
+    """
+    from lhotse import CutSet
+    from lhotse.dataset import DynamicBucketingSampler
+
+    some, path, before = rows_of(table), ROOT / "repeated.cuts.jsonl", resident()
+    with path.open("w") as lines:
+        for at in range(n_rows):
+            cut = cut_of(some[at % len(some)], table.parent, at)
+            lines.write(json.dumps(cut.to_dict()) + "\n")
+    dataset, start = LhotseSettings().dataset(), time.perf_counter()
+
+    def opened() -> Any:
+        return DynamicBucketingSampler(CutSet.from_jsonl_lazy(path), seed=0, **LHOTSE_BINS)
+
+    sampler = opened()
+    batches = iter(sampler)
+    dataset[next(batches)]
+    first = time.perf_counter() - start
+    for _ in range(n_rows * 12 // 400 // 2):
+        next(batches)
+    state = sampler.state_dict()
+    expected = [cut.id for cut in next(batches)]
+    start = time.perf_counter()
+    resumed = opened()
+    resumed.load_state_dict(state)
+    cuts = next(iter(resumed))
+    dataset[cuts]
+    loaded = time.perf_counter() - start
+    same = "the same" if [cut.id for cut in cuts] == expected else "another"
+    return (
+        f"{n_rows:10} rows  first batch after opening {first:.2f} s, {same} batch after a state of the middle "
+        f"{loaded:.2f} s; memory {before:.2f} to {resident():.2f} GB"
+    )
+
+
+def rate(batches: Lengths, seconds: float) -> str:
+    """Rates of a loader, after its first ten batches."""
+    begin = time.perf_counter()
+    next(batches)
+    first = time.perf_counter() - begin
+    for _ in range(10):
+        next(batches)
+    begin, heard, padded, n = time.perf_counter(), 0.0, 0.0, 0
+    while (took := time.perf_counter() - begin) < seconds:
+        lengths, size = next(batches)
+        heard, padded, n = heard + sum(lengths), padded + size, n + 1
+    return (
+        f"{heard / 3600 / took:6.2f} h of audio per s, {n / took:6.1f} batches/s, "
+        f"padding {100 * (1 - heard / padded):5.2f} %, first batch after {first:5.2f} s"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=4000)
@@ -209,29 +303,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the first ten batches")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--resume", nargs="+", type=int, metavar="ROWS", help="numbers of rows; no peers then")
+    parser.add_argument("--sweep", action="store_true", help="Lhotse's settings")
     given = parser.parse_args()
     table = corpus(given.files)
     for n_rows in given.resume or []:
-        print(resume(table, n_rows, given.workers), flush=True)
-    if given.resume:
+        lhotse = given.peers == ["lhotse"]
+        print(lhotse_resume(table, n_rows) if lhotse else resume(table, n_rows, given.workers), flush=True)
+    if given.sweep:
+        for settings in LHOTSE_SWEEP:
+            print(f"{settings}  {rate(lhotse_batches(table, given.workers, settings), given.seconds)}", flush=True)
+    if given.resume or given.sweep:
         return
     total = sum(row["duration"] for row in rows_of(table))
     print(f"{given.files} utterances, {total / 3600:.2f} h, {given.workers} workers")
     for name in given.peers:
-        begin = time.perf_counter()
-        batches = PEERS[name](table, given.workers)
-        next(batches)
-        first = time.perf_counter() - begin
-        for _ in range(10):
-            next(batches)
-        begin, heard, padded, n = time.perf_counter(), 0.0, 0.0, 0
-        while (took := time.perf_counter() - begin) < given.seconds:
-            lengths, size = next(batches)
-            heard, padded, n = heard + sum(lengths), padded + size, n + 1
-        print(
-            f"{name:8}  {heard / 3600 / took:6.2f} h of audio per s, {n / took:6.1f} batches/s, "
-            f"padding {100 * (1 - heard / padded):5.2f} %, first batch after {first:5.2f} s"
-        )
+        print(f"{name:8}  {rate(PEERS[name](table, given.workers), given.seconds)}", flush=True)
 
 
 if __name__ == "__main__":

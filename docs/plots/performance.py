@@ -1,7 +1,7 @@
 """Draws docs/performance.svg and writes the tables of docs/performance.md, both from benches/README.md.
 
 `python docs/plots/performance.py` rewrites both; `--check` only tells whether they are as it writes them. The figures
-are those of the section "Results", which `make bench-peers` prints.
+are those of the section "Results", which `make bench-peers` prints, and of "Batches by duration".
 """
 
 import re
@@ -92,13 +92,25 @@ def short(name: str) -> str:
 
 
 def tables(rates: Table, ratios: Table, start: Table, told: str) -> str:
-    """The tables of the page."""
+    """The tables of clips of one length."""
     lines = [f"{told}. Examples per second:", ""]
     lines += shown(rates, "")
     lines += ["", "forebay is faster, times:", ""]
     lines += shown(Table(ratios.columns, {k: v for k, v in ratios.rows.items() if "goal" not in k}), "")
     lines += ["", "Start, and memory, with OGG Vorbis:", ""]
     lines += shown(start, "")
+    return "\n".join(lines) + "\n"
+
+
+def speech(text: str) -> str:
+    """The tables of whole utterances in batches by duration."""
+    section = text.split("\n## Batches by duration\n", 1)[1]
+    told = re.search(r"Release build, (.+? cores).*?, (\d{4}-\d\d-\d\d), (Lhotse [\d.]+)", section, re.DOTALL)
+    assert told, section[:500]
+    lines = [f"Whole utterances, batches of at most 400 s; {told[2]}, {told[1]}, {told[3]} with its best settings:", ""]
+    lines += shown(table(section, "batches by duration"), "")
+    lines += ["", "A million utterances:", ""]
+    lines += shown(table(section, "a million utterances"), "")
     return "\n".join(lines) + "\n"
 
 
@@ -117,7 +129,7 @@ def main() -> int:
     page = PAGE.read_text()
     before, after = page.split(BEGIN)[0], page.split(END)[1]
     made = tables(rates, table(text, "forebay is faster, times"), table(text, "first format: OGG"), told)
-    written = {PAGE: f"{before}{BEGIN}\n{made}\n{END}{after}", PICTURE: picture(rates, told)}
+    written = {PAGE: f"{before}{BEGIN}\n{made}\n{speech(text)}\n{END}{after}", PICTURE: picture(rates, told)}
     different = [path for path, content in written.items() if not path.is_file() or path.read_text() != content]
     if "--check" in sys.argv:
         sys.stdout.writelines(f"{path.name} is not as docs/plots/performance.py writes it\n" for path in different)
