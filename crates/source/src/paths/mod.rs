@@ -33,10 +33,13 @@ use std::{
 
 pub(crate) use names::{RECORDINGS, is_recording};
 pub use names::{Reads, natural};
+use walk::FolderWalk;
 pub(crate) use walk::RecordingFolder;
-use walk::{FolderWalk, MOST_ENTRIES};
 
 use crate::{Error, ErrorKind, Result, cancel, fallible_alloc, pattern, storage::Storage, urls};
+
+/// The most names that a range of numbers makes.
+const MOST_NUMBERED: usize = 1 << 20;
 
 /// The files that `paths` stand for.
 ///
@@ -91,7 +94,7 @@ pub(crate) fn expand_folders(
 
 /// The paths of a range of numbers in a path; None for a path without one, and for an existing one.
 fn of_range(path: &Path) -> Result<Option<Vec<String>>> {
-    let Some(found) = path.to_str().and_then(|text| pattern::numbered(text, MOST_ENTRIES as usize)) else {
+    let Some(found) = path.to_str().and_then(|text| pattern::numbered(text, MOST_NUMBERED)) else {
         return Ok(None);
     };
     if !urls::is_url(path) && fs::symlink_metadata(path).is_ok() {
@@ -327,7 +330,13 @@ mod tests {
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));
-        assert!(walk.folder(all.path(), &mut files).unwrap_err().message.contains("more than 1048576 files"));
+        assert!(
+            walk.folder(all.path(), &mut files).unwrap_err().message.contains("more than 16777216 files")
+        );
+        // A pattern looks at each entry once, too.
+        (walk.left, files) = (4, Vec::new());
+        walk.entry(&all.path().join("**/*.arrow"), 1, &mut files).unwrap();
+        assert_eq!((files.len(), walk.left), (3, 0));
         let deep = tempfile::tempdir().unwrap();
         let path = (0..DEEPEST).fold(deep.path().to_owned(), |path, _| path.join("x"));
         fs::create_dir_all(&path).unwrap();

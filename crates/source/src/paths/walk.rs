@@ -27,14 +27,11 @@ use crate::{
     urls::{self, Named},
 };
 
-/// The most entries of folders that one expansion looks at.
-pub(super) const MOST_ENTRIES: u64 = 1 << 20;
+/// The most entries of folders that one expansion looks at, some 3 GB of names.
+const MOST_ENTRIES: u64 = 1 << 24;
 
 /// The longest `state.json` that is read: some hundred thousand shards.
 pub(super) const LONGEST_STATE: u64 = 64 << 20;
-
-/// The same for the list of a server, which is in memory.
-const MOST_LISTED: u64 = 1 << 24;
 
 #[derive(Debug)]
 pub(crate) struct RecordingFolder {
@@ -87,11 +84,10 @@ impl<'a> FolderWalk<'a> {
         cancel::check("opening")?;
         let mut entries = Vec::new();
         let Self { tree, left, has_links, .. } = self;
-        let most = if matches!(tree, Tree::Local) { MOST_ENTRIES } else { MOST_LISTED };
         tree.each(folder, |entry, is_link| {
             let Some(fewer) = left.checked_sub(1) else {
                 let message = format!(
-                    "there are more than {most} files and folders to look at, the last ones in {}; name a folder or a \
+                    "there are more than {MOST_ENTRIES} files and folders to look at, the last ones in {}; name a folder or a \
                      pattern that has fewer",
                     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.display()
                 );
@@ -330,7 +326,7 @@ impl<'a> FolderWalk<'a> {
     fn url(&mut self, url: &Path, files: &mut Vec<PathBuf>) -> Result<bool> {
         let named = urls::named(url)?;
         // Of a list that is in memory, a pattern may look at the same folder several times.
-        let left = std::mem::replace(&mut self.left, MOST_LISTED);
+        let left = std::mem::replace(&mut self.left, MOST_ENTRIES);
         match &named {
             Named::Object => fallible_alloc::push(files, url.to_owned())?,
             Named::Folder => {
@@ -423,8 +419,14 @@ impl<'a> FolderWalk<'a> {
             PatternPart::Folders if rest.is_empty() => self.matching(folder, rest, way, matches),
             PatternPart::Folders => {
                 let way = self.enter(folder, way)?;
-                self.matching(folder, rest, &way, matches)?;
-                for FolderEntry { path, is_folder } in self.list(folder)? {
+                let entries = self.list(folder)?;
+                match rest {
+                    [PatternPart::Pattern(pattern), rest @ ..] => {
+                        self.matching_entries(&entries, pattern, rest, &way, matches)?;
+                    }
+                    _ => self.matching(folder, rest, &way, matches)?,
+                }
+                for FolderEntry { path, is_folder } in entries {
                     let is_hidden = matches!(name_of(&path).as_encoded_bytes().first(), Some(b'.' | b'_'));
                     if is_folder && !is_hidden {
                         self.matching(&path, parts, &way, matches)?;
@@ -433,21 +435,34 @@ impl<'a> FolderWalk<'a> {
                 Ok(())
             }
             PatternPart::Pattern(pattern) => {
-                for FolderEntry { path, is_folder } in self.list(folder)? {
-                    let shown = self.tree.shown(&path);
-                    let name = name_of(&shown);
-                    if !pattern.matches(&name.to_string_lossy()) || leaves_out(pattern, name) {
-                        continue;
-                    }
-                    match rest.is_empty() {
-                        true => fallible_alloc::push(matches, FolderEntry { path, is_folder })?,
-                        false if is_folder => self.matching(&path, rest, way, matches)?,
-                        false => {}
-                    }
-                }
-                Ok(())
+                let entries = self.list(folder)?;
+                self.matching_entries(&entries, pattern, rest, way, matches)
             }
         }
+    }
+
+    /// Adds what matches `pattern` among the entries of a folder, or `rest` below those that do.
+    fn matching_entries(
+        &mut self,
+        entries: &[FolderEntry],
+        pattern: &Pattern,
+        rest: &[PatternPart<'_>],
+        way: &Way,
+        matches: &mut Vec<FolderEntry>,
+    ) -> Result<()> {
+        for entry in entries {
+            let shown = self.tree.shown(&entry.path);
+            let name = name_of(&shown);
+            if !pattern.matches(&name.to_string_lossy()) || leaves_out(pattern, name) {
+                continue;
+            }
+            match rest.is_empty() {
+                true => fallible_alloc::push(matches, entry.clone())?,
+                false if entry.is_folder => self.matching(&entry.path, rest, way, matches)?,
+                false => {}
+            }
+        }
+        Ok(())
     }
 }
 
