@@ -11,6 +11,7 @@ mod references;
 mod buckets;
 mod clip;
 mod conflicts;
+pub(crate) mod kind;
 mod limits;
 pub(crate) mod loader;
 mod objects;
