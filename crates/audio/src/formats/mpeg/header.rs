@@ -263,11 +263,11 @@ pub(super) struct MainData {
 /// data it holds the same bytes as in a full decode. Earlier frames give silence for the granules whose start
 /// is missing.
 #[derive(Debug, Default)]
-pub(super) struct Reservoir {
+pub(super) struct ReservoirCount {
     unused: usize,
 }
 
-impl Reservoir {
+impl ReservoirCount {
     /// Feeds a frame; returns whether the decoder has all of its main data.
     pub fn feed(&mut self, frame: MainData) -> bool {
         let missing = frame.back.saturating_sub(self.unused);

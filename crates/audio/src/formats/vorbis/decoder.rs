@@ -232,7 +232,7 @@ impl Decoder {
         if self.channels.iter().any(|channel| channel.is_used) {
             self.read_residues(&mut bits, mapping.into(), half)?;
         }
-        self.level.run(Transform { decoder: self, mapping: mapping.into(), is_long, half });
+        self.level.run(TransformWork { decoder: self, mapping: mapping.into(), is_long, half });
         self.is_long = [Some(is_long), self.is_long[0]];
         Ok(())
     }
@@ -404,19 +404,19 @@ impl Decoder {
         // Both blocks have the slopes of the shorter one.
         let window = &self.plans[usize::from(last && before)].window;
         let (before, after) = (&channel.before[..half(before)], &channel.after[..half(last)]);
-        self.level.run(Overlap { before, after, window, range, out });
+        self.level.run(OverlapWork { before, after, window, range, out });
     }
 }
 
 /// [`Decoder::transform`], compiled for each level.
-struct Transform<'a> {
+struct TransformWork<'a> {
     decoder: &'a mut Decoder,
     mapping: usize,
     is_long: bool,
     half: usize,
 }
 
-impl Work for Transform<'_> {
+impl Work for TransformWork<'_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes>(self) {
@@ -425,7 +425,7 @@ impl Work for Transform<'_> {
 }
 
 /// [`overlap::add`], compiled for each level.
-struct Overlap<'a> {
+struct OverlapWork<'a> {
     before: &'a [f32],
     after: &'a [f32],
     window: &'a [f32],
@@ -433,7 +433,7 @@ struct Overlap<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for Overlap<'_> {
+impl Work for OverlapWork<'_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes>(self) {
