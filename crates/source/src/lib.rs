@@ -29,6 +29,7 @@
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
+//! | `record_rules` | the most bytes of a record, and where its label is |
 //! | `paths`, `splits` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
@@ -77,6 +78,7 @@ mod in_memory;
 
 use forebay_base::{
     Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, parallel, seed, signatures,
+mod record_rules;
 };
 use forebay_engine::{contract, fields, order};
 use forebay_storage::{
@@ -105,3 +107,4 @@ pub use shard::Shard;
 pub use stored_recording::{
     FileRecording, RawRecord, ReadRecordings, Record, RecordingSource, Segment, StoredRecording, WindowRun,
 };
+pub use record_rules::{MAX_RECORD_BYTES, NO_LABEL, check_record_bytes, label_of};

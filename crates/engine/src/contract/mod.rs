@@ -24,7 +24,7 @@ pub use collate::{
 };
 pub use labels::{StorageLabels, TaskLabels};
 pub use memory::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ};
-pub use record::{MAX_RECORD_BYTES, NO_LABEL, Payload, RawRecord, Record, check_record_bytes};
+pub use record::{Payload, RawRecord, Record};
 
 use crate::{Result, error::Place, order::Assignment};
 

@@ -114,7 +114,7 @@ impl IdFields {
 /// A value that is read for each row in addition to its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraColumn {
-    /// The class, [`NO_LABEL`](crate::contract::NO_LABEL) if it is null.
+    /// The class, [`NO_LABEL`](crate::NO_LABEL) if it is null.
     Label,
     /// The recording's own path, empty if it is null, not UTF-8, or longer than 4096 bytes.
     Path,

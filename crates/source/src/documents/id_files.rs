@@ -25,11 +25,12 @@ use bytes::Bytes;
 use super::{DocumentForm, DocumentRequest};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
-    contract::{MAX_RECORD_BYTES, ReadRecords, check_record_bytes},
+    contract::ReadRecords,
     fallible_alloc,
     ids::IdType,
     open_files::{FileSet, OpenFiles},
     parallel,
+    record_rules::{MAX_RECORD_BYTES, check_record_bytes},
     row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile, Version},

@@ -21,7 +21,7 @@ use super::line_index::{LineGroup, LineIndex};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
     compression::Compression,
-    contract::{ReadRecords, check_record_bytes},
+    contract::ReadRecords,
     fallible_alloc,
     fields::Row,
     files::{
@@ -30,6 +30,7 @@ use crate::{
     },
     open_files::{FileSet, OpenFiles},
     parallel,
+    record_rules::check_record_bytes,
     row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile},

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
     columns::{ExtraColumn, IdFields, PayloadColumn},
-    contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
+    contract::{MemoryLimiter, Permit, ReadRecords},
     fallible_alloc,
     fields::{Row, Value},
     ids,
@@ -30,6 +30,7 @@ use crate::{
     nested::most_json,
     open_files::OpenFiles,
     path_policy,
+    record_rules::check_record_bytes,
     row_files::ReadRows,
     storage::StoredFile,
 };
