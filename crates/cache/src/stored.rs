@@ -75,12 +75,10 @@ impl StoredArray {
         self.layout.dtype
     }
 
-    /// Values of a row.
     pub fn width(&self) -> u64 {
         self.layout.width()
     }
 
-    /// Rows that are decoded together.
     pub fn chunk_rows(&self) -> u64 {
         self.layout.chunk_rows
     }

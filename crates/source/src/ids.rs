@@ -245,7 +245,7 @@ pub(crate) fn record(bytes: bytes::Bytes, id_type: IdType) -> RawRecord {
     RawRecord::new(bytes, id_type.row())
 }
 
-/// The numbers of a list.
+/// The bytes of the numbers of a list, and their type.
 pub(crate) type Numbers = (bytes::Bytes, IdType);
 
 /// The record of ids with labels, weights or both.

@@ -153,7 +153,6 @@ impl Files {
         Ok(Self { entries, paths, names, kinds, projection, limits })
     }
 
-    /// How recordings are read.
     fn options(&self) -> SourceOptions {
         let (column, allow_paths) = match &self.projection {
             Projection::Recordings { column, allow_paths } => (column.clone(), allow_paths.clone()),

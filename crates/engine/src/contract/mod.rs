@@ -92,7 +92,7 @@ pub trait Source: RowStore {
     fn reader(self: &Arc<Self>) -> Self::Reader;
 }
 
-/// Reads rows for one thread.
+/// Reads rows for one I/O thread, and keeps what it has opened from row to row.
 pub trait ReadRecords: Send {
     /// What a record holds besides its columns.
     type Payload: Payload;

@@ -172,7 +172,6 @@ impl LoaderConfig {
         })
     }
 
-    /// The tracks of these recordings.
     pub fn tracks(&self) -> Vec<Option<u32>> {
         self.recordings().iter().map(|recording| recording.track).collect()
     }

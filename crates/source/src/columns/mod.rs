@@ -64,7 +64,6 @@ impl PayloadColumn {
     }
 }
 
-/// The columns of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatColumns {
     /// Lists of structs, or texts of JSON; of pairs, those that are chosen.
@@ -72,7 +71,6 @@ pub struct ChatColumns {
     pub beside: OtherChatColumns,
 }
 
-/// The columns beside conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherChatColumns {
     /// The tools of each conversation.
@@ -90,7 +88,6 @@ pub struct PairColumns {
 }
 
 impl ChatColumns {
-    /// The columns with these names.
     pub(crate) fn new(messages: &str, beside: OtherChatColumns) -> Self {
         Self { messages: messages.to_owned(), beside }
     }

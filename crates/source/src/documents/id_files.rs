@@ -37,7 +37,6 @@ use crate::{
     urls,
 };
 
-/// The rows of a group.
 const GROUP_ROWS: u64 = 256;
 /// The bytes that are read at a time of an index, and of ids.
 const INDEX_PIECE: usize = 64 << 10;
@@ -68,7 +67,6 @@ struct IdFile {
 #[derive(Debug)]
 pub(super) struct IdFiles {
     files: FileSet,
-    /// One for each shard.
     tables: Vec<IdFile>,
     max_record_bytes: u64,
 }

@@ -104,7 +104,6 @@ impl DocumentFiles for LinesSource {
     }
 }
 
-/// Reads lines, for one thread.
 pub struct LinesReader {
     source: Arc<LinesSource>,
     /// A shard, and the first row of each of its groups.

@@ -82,7 +82,6 @@ impl ParquetReader {
         Self { source, files: Vec::new(), current: None, permits: MemoryPermits::default(), permit: None }
     }
 
-    /// A row of ids.
     fn read_ids(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let found = self.with_values(shard, row, run, |values, at| values.numbers(0, "id", at));
         // The pages are dropped, unless the row was one of many.

@@ -127,7 +127,6 @@ struct FrameReader<'a, 'b> {
     until: usize,
     planes: &'b mut [i32],
     predictors: &'b mut [LanePredictor],
-    /// The subframes that were begun.
     n_begun: usize,
     /// Where the next residual goes in `planes`, and where its partition and its subframe end. Before the
     /// first partition of a predictor, `stop` is where its subframe begins: at or before `at`.

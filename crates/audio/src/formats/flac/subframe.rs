@@ -73,7 +73,6 @@ pub(super) fn is_short(coefficients: &[i32], width: u32) -> bool {
     total << width >> 1 <= i32::MAX as u64
 }
 
-/// The partitions of a residual.
 pub(super) struct Partitions {
     /// The bits of a Rice parameter.
     pub(super) parameter_bits: u32,

@@ -114,7 +114,6 @@ fn each_page(lens: &[u32], mut page: impl FnMut(PagePlan<'_>) -> Result<()>) -> 
     Ok(())
 }
 
-/// Appends a page.
 fn write_page(
     out: &mut Vec<u8>,
     plan: &PagePlan<'_>,
@@ -389,13 +388,13 @@ impl CodecFile {
     }
 }
 
-/// Samples in nanoseconds, rounded.
+/// The samples that last so many nanoseconds, rounded to the nearest.
 pub(super) fn samples_of(nanoseconds: u64, sample_rate: u32) -> i64 {
     let samples = (u128::from(nanoseconds) * u128::from(sample_rate) + 500_000_000) / 1_000_000_000;
     i64::try_from(samples).unwrap_or(i64::MAX).min(1 << 60)
 }
 
-/// The codec's file by ranges.
+/// The bytes of the codec's file, made of the ranges of the Matroska file that they need.
 pub(super) struct CodecFileParts<'a, 'r> {
     pub file: &'r CodecFile,
     pub reader: &'r RangeReader<'a>,

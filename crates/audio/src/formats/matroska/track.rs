@@ -75,7 +75,6 @@ fn head(source: &mut MatroskaBytes<'_, '_>, at: u64) -> Result<ElementHead> {
         .map_err(|_| corrupt("the head of the Matroska file is damaged or cut short").at_byte(at))
 }
 
-/// The content of an element.
 fn content<'s>(
     source: &'s mut MatroskaBytes<'_, '_>,
     at: u64,

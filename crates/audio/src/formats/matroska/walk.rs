@@ -70,7 +70,6 @@ impl<'a, 'r> MatroskaBytes<'a, 'r> {
     }
 }
 
-/// A block of the track.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrackBlock {
     /// The byte of its element.
@@ -82,7 +81,7 @@ pub(super) struct TrackBlock {
     pub lens: SmallVec<[u32; 8]>,
     /// Nanoseconds at its end that are not played.
     pub discard: u64,
-    /// Its time, in ticks.
+    /// Its time, in units of the segment's `TimestampScale`.
     pub ticks: i64,
 }
 

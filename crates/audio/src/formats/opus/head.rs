@@ -12,13 +12,13 @@ use crate::{
 
 /// The most channels that are decoded; family 1 has no more.
 pub(super) const MAX_CHANNELS: usize = 8;
-/// A channel that is silent.
+/// The entry of a silent channel in a mapping table (RFC 7845, 5.1.1).
 const SILENT: u8 = 255;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub channels: u8,
-    /// Samples before the first one.
+    /// Samples at 48 kHz that are dropped before the first one.
     pub pre_skip: u16,
     /// Output gain, 1/256 dB.
     gain: i16,

@@ -50,7 +50,7 @@ impl Reservoir {
         self.used = n.min(self.len);
     }
 
-    /// The bytes, and some more.
+    /// The held bytes, with old and spare ones behind them, so that words can be read at their end.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..]
     }
