@@ -320,7 +320,7 @@ fn retry<T>(
 ///
 /// # Errors
 /// As [`Storage::page`], after retries.
-pub fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
+pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
     retry(storage, folder, "list", || storage.page(folder, after))
         .map_err(|error| failed(folder, "list", error))
 }

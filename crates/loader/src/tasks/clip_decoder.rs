@@ -49,7 +49,7 @@ impl OpenedRow<'_> {
     }
 
     /// Where the row begins in its recording, seconds.
-    pub fn row_start(&self) -> f64 {
+    pub(super) fn row_start(&self) -> f64 {
         self.extent().start_seconds()
     }
 }
@@ -59,7 +59,7 @@ impl ClipDecoder {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
-    pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<OpenedRow<'a>> {
+    pub(super) fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<OpenedRow<'a>> {
         self.held = None;
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
         let (info, row) = info_of_row(recording.info(), record.payload.file.as_deref())?;
@@ -121,7 +121,7 @@ impl ClipDecoder {
     /// # Errors
     /// As [`Self::open`] and of the decoder; [`ErrorKind::Config`] for a section that begins outside of the
     /// recording, [`ErrorKind::TooLarge`] for too many samples.
-    pub fn waveform(
+    pub(super) fn waveform(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
@@ -154,7 +154,7 @@ impl ClipDecoder {
 
     /// Decodes all that the clips of an example certainly need, if that is less than what they need one by
     /// one. If it fails, the clips tell, each for what it needs.
-    pub fn decode_ahead(
+    pub(super) fn decode_ahead(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
@@ -180,7 +180,7 @@ impl ClipDecoder {
     ///
     /// # Errors
     /// Of the decoder; those of the places.
-    pub fn cut(
+    pub(super) fn cut(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,

@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, Result, fields};
 const MOST_BYTES: usize = 64 << 20;
 
 /// The messages of a conversation, and the tools that it may use.
-pub type Messages = (Vec<Value>, Option<Value>);
+pub(crate) type Messages = (Vec<Value>, Option<Value>);
 
 /// Where the parts of a conversation are.
 #[derive(Debug, Clone, PartialEq, Eq)]

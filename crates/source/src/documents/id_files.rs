@@ -77,7 +77,7 @@ impl IdFiles {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::Format`], [`ErrorKind::Truncated`] for a file that
     /// is shorter than it says, [`ErrorKind::Unsupported`] for another type, those of [`StoredFile`].
-    pub fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
+    pub(super) fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(data_path(path))).collect();
         let threads = urls::threads_for(&paths, 8);
@@ -90,7 +90,7 @@ impl IdFiles {
         Ok(Self { files, tables, max_record_bytes })
     }
 
-    pub fn reader(self: &Arc<Self>) -> IdFilesReader {
+    pub(super) fn reader(self: &Arc<Self>) -> IdFilesReader {
         IdFilesReader { source: Arc::clone(self), open: None }
     }
 }

@@ -67,7 +67,7 @@ impl LineIndex {
     /// [`ErrorKind::TooLarge`] for a compressed file with too much text, [`ErrorKind::Unsupported`],
     /// [`ErrorKind::Closed`] once the work is stopped, those of [`StoredFile`]. A stream that is damaged or
     /// cut off is none.
-    pub fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>, sidecars: &Sidecars) -> Result<Self> {
+    pub(super) fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>, sidecars: &Sidecars) -> Result<Self> {
         let file = StoredFile::open(storage, path)?;
         let version = file.version();
         let place = storage.resolve(path).ok().filter(|_| version.size >= KEPT_FROM);

@@ -60,7 +60,10 @@ impl OpusIndex {
     ///
     /// # Errors
     /// As [`Opus::open`], and errors of the reads.
-    pub fn open<'a>(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Opened<'a>>> {
+    pub(super) fn open<'a>(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+    ) -> Result<Option<Opened<'a>>> {
         if let Some(bytes) = reader.memory() {
             let pages = Opus::open(cache, bytes)?;
             let info = pages.info();
@@ -80,7 +83,7 @@ impl OpusIndex {
         Box::new(self)
     }
 
-    pub fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
+    pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let len = from.byte()?;
         let head = Head::parse(from.bytes(len.into())?).ok()?;
         let mut granule = || from.array().map(i64::from_le_bytes);

@@ -108,7 +108,7 @@ impl Free {
 
 impl Book {
     /// Builds a codebook of `setup`; the text is the reason why it cannot be used.
-    pub fn new(setup: &[u8], of: &setup::Codebook) -> Result<Self, &'static str> {
+    pub(super) fn new(setup: &[u8], of: &setup::Codebook) -> Result<Self, &'static str> {
         if of.dimensions > MAX_DIMENSIONS || of.entries > MAX_ENTRIES {
             return Err("a codebook has more than 32 dimensions or 131072 entries");
         }
@@ -196,14 +196,14 @@ impl Book {
     }
 
     /// The approximate bytes that it holds.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let tables = size_of_val(&*self.fast) + size_of_val(&*self.second) + size_of_val(&*self.groups);
         size_of::<Self>() + tables + size_of_val(&*self.long) + size_of_val(&*self.values)
     }
 
     /// The entry of the next codeword.
     #[inline(always)]
-    pub fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
+    pub(super) fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
         bits.refill();
         self.held_entry(bits)
     }
@@ -252,7 +252,7 @@ impl Book {
 
     /// The vector of the next codeword.
     #[inline(always)]
-    pub fn vector(&self, bits: &mut Reservoir<'_>) -> Result<&[f32], Stop> {
+    pub(super) fn vector(&self, bits: &mut Reservoir<'_>) -> Result<&[f32], Stop> {
         let at = self.entry(bits)? as usize * self.dimensions;
         self.values.get(at..at + self.dimensions).ok_or(Stop::Fault)
     }
