@@ -1,6 +1,6 @@
 //! `forebay.AudioDataset`.
 
-use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
+use std::{mem, sync::Arc, time::Instant};
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::{
@@ -18,23 +18,19 @@ use super::{
     engine_handle::shards,
     errors::to_python,
     interruptible::run_interruptible,
-    loader::given_twice,
-    loader_fields::{OF_FEATURES, bfloat16_fields, described, names_to_python, source_columns},
+    loader_fields::{OF_FEATURES, bfloat16_fields, described, given_twice, names_to_python, source_columns},
     logging,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
-    access::{Access, Clip, closed},
-    batch::{RowCollate, SpareBuffers},
+    access::{Access, Clip, closed, column},
     compose::{ClassNamesOf, OpenedSource, reading, source_problems},
     config::{AccessConfig, MAX_BATCH_BYTES},
-    contract::{BatchSlot, Collate},
     error::{counted, shown},
     fallible_alloc,
-    fields::{ColumnPool, Columns, Field, Row, Value},
+    fields::Field,
     fork_lock,
-    source::{ColumnChoice, ExtraColumn, PayloadColumn, Positions, Recordings, Selection, SourceOptions},
-    targets::{self, SourceColumns, Target, TargetConfig},
+    source::{Positions, Recordings, Selection},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
 
@@ -555,54 +551,4 @@ fn row_of<'py>(batch: &Bound<'py, PyDict>, at: usize) -> PyResult<Bound<'py, PyD
     let row = PyDict::new(batch.py());
     batch.iter().try_for_each(|(name, values)| row.set_item(name, values.get_item(at)?))?;
     Ok(row)
-}
-
-/// A column of all rows, or of some, as a batch would have it, and its field.
-fn column(
-    config: &LoaderConfig,
-    source: &Recordings,
-    positions: &Positions,
-    name: &str,
-) -> Result<(Columns, Arc<[Field]>)> {
-    let reopened;
-    let source = if source.column_names().iter().any(|known| known == name) {
-        source
-    } else {
-        let options = SourceOptions {
-            payload: PayloadColumn::Audio(config.recordings()[0].column.map(str::to_owned)),
-            label_column: ColumnChoice::Nothing,
-            columns: vec![name.to_owned()],
-            store: config.storage_options.clone(),
-            cache: config.disk_cache()?,
-            ..SourceOptions::default()
-        };
-        reopened = config.arrow_files.open(&options)?;
-        &reopened
-    };
-    let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
-    let source_columns = SourceColumns {
-        extra_columns: &[ExtraColumn::Other(number)],
-        columns: (source.column_names(), &source.contents().columns),
-        class_names: &source.contents().class_names,
-    };
-    let target = Target::plan(TargetConfig::column(name), &source_columns, &mut |_, _| Ok(BTreeSet::new()))?;
-    let keep = |found: &mut Vec<Value>, value: Result<&Value>| fallible_alloc::push(found, value?.clone());
-    let shards = source.collect(name, keep)?;
-    let starts = source.shard_starts();
-    let n = positions.len_of(source.n_rows());
-    let pool = Arc::new(ColumnPool::new(Arc::new([target.field().clone()]), n as usize, 0));
-    let mut collate = RowCollate::new(pool.clone(), Arc::new(SpareBuffers::new(0)));
-    for place in 0..n {
-        let row = positions.row(place);
-        let shard = starts.partition_point(|&start| start <= row).saturating_sub(1);
-        let value = shards.get(shard).and_then(|values| values.get((row - starts[shard]) as usize));
-        let values: Row = [value.cloned().unwrap_or(Value::Null)].into_iter().collect();
-        let made = target.value(&values, 0, targets::ClipSeconds::default(), None).map_err(|error| {
-            let error = error.in_shard(&source.shards()[shard].path);
-            error.at_row(row - starts[shard])
-        })?;
-        collate.put(BatchSlot::at_row(place as usize), [made].into_iter().collect())?;
-    }
-    collate.complete(n as usize)?;
-    Ok((collate.take(n as usize), pool.fields().clone()))
 }

@@ -15,33 +15,35 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple, PyType},
 };
-use smallvec::SmallVec;
 
 use super::{
-    arguments::argument,
-    arguments::{Parameters, arguments, bind, entries, named, preset, signature},
+    arguments::{Parameters, argument, arguments, bind, entries, named, preset, signature},
     arrays::to_dict as batch_dict,
+    bucket_totals::{bucket_list, padding_dict},
     engine_handle::{AnyEngine, EngineHandle, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
-    loader_fields::{OF_FEATURES, bfloat16_fields, described, held_in, names_to_python, source_columns},
+    loader_fields::{
+        OF_FEATURES, bfloat16_fields, described, given_twice, held_in, names_to_python, source_columns,
+    },
     logging, owned_object,
+    plan_query::{PlanQuery, PlannedExample, plan_queries, planned_arrays},
     sampling::class_dicts,
+    stats::files_dict,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
     compose::{ClassNamesOf, Composed, compose, source_problems},
-    config::{FeatureObject, OrderChoice},
+    config::OrderChoice,
     engine::{Engine, closed, epoch_out_of_range},
     error::{counted, shown},
     fields::{Columns, Field},
-    order::{BucketTotals, Buckets, CutTotals},
+    order::{Buckets, CutTotals},
     sampling::{Balance, ClassCounts, LeftOut, class_counts},
     source::{Recordings, RowInfo, Selection},
     state::Identity,
     tasks::{AudioPlan, AudioTask, ClipPlanner, PlannedValue, planned_value},
-    transform::augment::Outcome,
 };
 
 forebay_loader::loader_parameters!(arguments);
@@ -249,31 +251,7 @@ impl Loader {
     fn buckets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let Some(buckets) = &self.buckets else { return Ok(None) };
         let planned = self.cut_totals(py, u64::MAX)?.unwrap_or_default();
-        // bounded: at most 4096 buckets, or those that are given.
-        let mut totals = vec![(0_u64, 0.0_f64); buckets.limits().len()];
-        for row in 0..buckets.n_rows() {
-            let length = buckets.length(row);
-            let total = &mut totals[buckets.bucket(length)];
-            *total = (total.0 + 1, total.1 + f64::from(length.seconds));
-        }
-        let list = PyList::empty(py);
-        let each = buckets.limits().iter().zip(buckets.sizes()).zip(totals).zip(planned.buckets);
-        for (((limit, size), (rows, seconds)), planned) in each {
-            let dict = PyDict::new(py);
-            // As the decimal number that the length was.
-            let longest = (limit.seconds as f32).to_string().parse::<f64>().unwrap_or(limit.seconds);
-            dict.set_item("max_seconds", longest)?;
-            if buckets.budget().max_tokens.is_some() {
-                dict.set_item("max_tokens", limit.tokens)?;
-            }
-            dict.set_item("batch_size", size)?;
-            dict.set_item("rows", rows)?;
-            dict.set_item("seconds", seconds)?;
-            dict.set_item("batches", planned.batches)?;
-            dict.set_item("padding", share_of_padding(planned.seconds, planned.padded))?;
-            list.append(dict)?;
-        }
-        Ok(Some(list))
+        bucket_list(py, buckets, planned.buckets).map(Some)
     }
 
     /// Returns the recordings that steps `Mix` and `Reverb` could not decode, in place of which others were
@@ -357,7 +335,7 @@ impl Loader {
         #[pyo3(from_py_with = argument::n)] n: i64,
         outputs: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = outputs.map(|names| self.foretellable(names)).transpose();
+        let asked = outputs.map(|names| plan_queries(self.audio(), names)).transpose();
         let asked = asked.map_err(|error| to_python(py, &error))?;
         let n = usize::try_from(n).ok().filter(|&n| n <= 1 << 32).ok_or_else(|| {
             let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);
@@ -387,14 +365,14 @@ impl Loader {
                         PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
                     },
                 };
-                let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();
-                (row(position), (position, seed), numbers)
+                let numbers = kinds.iter().map(number).collect();
+                PlannedExample { row: row(position), record: (position, seed), numbers }
             })
         })?;
         let made = made.ok_or_else(|| to_python(py, &closed()))?;
         let starts = if asked.iter().any(|(_, asked)| *asked == PlanQuery::Start) {
-            let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
-            let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
+            let rows: Vec<u64> = made.iter().map(|example| example.row as u64).collect();
+            let records: Vec<_> = made.iter().map(|example| example.record).collect();
             let (planner, source) = (self.planner.clone(), self.source.clone());
             run_interruptible(py, "forebay-plan", move || {
                 let start = |at: usize, row: Option<RowInfo>| {
@@ -405,20 +383,7 @@ impl Loader {
         } else {
             Vec::new()
         };
-        let found = PyDict::new(py);
-        found.set_item("index", PyArray1::from_iter(py, made.iter().map(|(row, ..)| *row)))?;
-        for (at, (name, asked)) in asked.iter().enumerate() {
-            let each = made.iter().map(|(.., numbers)| numbers[at]);
-            let array = match asked {
-                PlanQuery::Start => PyArray1::from_slice(py, &starts).into_any(),
-                PlanQuery::Outcome(Outcome::MixIndex | Outcome::ReverbIndex) => {
-                    PyArray1::from_iter(py, each.map(|row| row as i64)).into_any()
-                }
-                PlanQuery::Outcome(_) => PyArray1::from_iter(py, each).into_any(),
-            };
-            found.set_item(name, array)?;
-        }
-        Ok(found.into_any())
+        planned_arrays(py, &asked, &made, &starts).map(Bound::into_any)
     }
 
     /// Counts rows and examples of each class in an epoch, over all ranks, without decoding: a list of dicts,
@@ -487,16 +452,15 @@ impl Loader {
     /// fields of a batch; `to_dict()` has it as JSON.
     #[getter]
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let identity_inputs = PyDict::new(py);
-        identity_inputs.set_item("order", self.order.order.name())?;
-        identity_inputs.set_item("order_reason", &self.order.reason)?;
-        identity_inputs
-            .set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
+        let facts = PyDict::new(py);
+        facts.set_item("order", self.order.order.name())?;
+        facts.set_item("order_reason", &self.order.reason)?;
+        facts.set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
         if !self.engine.is_forked() {
-            identity_inputs.set_item("padding", self.some_padding(py)?)?;
+            facts.set_item("padding", self.some_padding(py)?)?;
         }
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
-        class.call1((self.config.keywords(py, None)?, identity_inputs, self.fields(py)?))
+        class.call1((self.config.keywords(py, None)?, facts, self.fields(py)?))
     }
 
     /// The fields of a batch: dicts with `name`, `dtype`, `shape` (of a row; None if rows differ) and
@@ -584,16 +548,7 @@ impl LoaderImpl for Loader {
             stats.set_item("redraws", redraws.load(Ordering::Relaxed))?;
         }
         let Some(counts) = self.source.read_counts() else { return Ok(()) };
-        let dict = PyDict::new(stats.py());
-        dict.set_item("opened", counts.opened)?;
-        dict.set_item("open", counts.open)?;
-        dict.set_item("reads", counts.reads)?;
-        dict.set_item("read_bytes", counts.bytes)?;
-        dict.set_item("indexed", counts.indexed)?;
-        dict.set_item("index_hits", counts.index_hits)?;
-        dict.set_item("indexes", counts.indexes)?;
-        dict.set_item("index_bytes", counts.index_bytes)?;
-        stats.set_item("files", dict)
+        stats.set_item("files", files_dict(stats.py(), &counts)?)
     }
 
     fn identity(&self, _py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
@@ -605,31 +560,7 @@ impl Loader {
     fn to_dict<'py>(&self, py: Python<'py>, batch: Columns) -> PyResult<Bound<'py, PyDict>> {
         batch_dict(py, batch, &self.fields)
     }
-}
 
-fn share_of_padding(seconds: f64, padded: f64) -> f64 {
-    if padded > 0.0 { (1.0 - seconds / padded).max(0.0) } else { 0.0 }
-}
-
-fn padding_dict<'py>(py: Python<'py>, totals: &CutTotals) -> PyResult<Bound<'py, PyDict>> {
-    let sum = |of: fn(&BucketTotals) -> f64| totals.buckets.iter().map(of).sum::<f64>();
-    let seconds = sum(|bucket| bucket.seconds);
-    let dict = PyDict::new(py);
-    dict.set_item("share", share_of_padding(seconds, sum(|bucket| bucket.padded)))?;
-    dict.set_item("random", share_of_padding(seconds, totals.padded_at_random))?;
-    dict.set_item("batches", totals.buckets.iter().map(|bucket| bucket.batches).sum::<u64>())?;
-    Ok(dict)
-}
-
-/// What a plan may say of an example.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum PlanQuery {
-    /// What a step of augmentation will do.
-    Outcome(Outcome),
-    Start,
-}
-
-impl Loader {
     /// As `padding`, of at most 4 million draws; then without `batches`.
     fn some_padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(totals) = self.cut_totals(py, 4)? else { return Ok(None) };
@@ -653,59 +584,4 @@ impl Loader {
     fn audio(&self) -> &AudioPlan {
         self.planner.plan()
     }
-
-    /// What steps of augmentation will do, and where clips begin, by name.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] for a name that is none, or whose step the loader does not have.
-    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, PlanQuery)>> {
-        let known = || Outcome::ALL.into_iter().filter(|(outcome, ..)| *outcome != Outcome::MixStart);
-        let has = |class: &str| self.audio().augment.steps().any(|step| step.kind.name() == class);
-        let of = |name: String| {
-            if name == "start" {
-                return Ok((name, PlanQuery::Start));
-            }
-            let problem = match known().find(|(_, known, ..)| *known == name) {
-                Some((outcome, _, class, _)) if has(class) => return Ok((name, PlanQuery::Outcome(outcome))),
-                Some((_, _, class, _)) => {
-                    format!(
-                        "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
-                    )
-                }
-                None => {
-                    let known: Vec<_> = known().map(|(_, known, ..)| known).chain(["start"]).collect();
-                    format!("outputs has {name:?}, must be one of {known:?}")
-                }
-            };
-            Err(Error::new(ErrorKind::Config, problem))
-        };
-        names.into_iter().map(of).collect()
-    }
-}
-
-/// The problem, if features are given twice: as an object, and by parameters.
-pub fn given_twice<C: Parameters>(
-    features: Option<&FeatureObject>,
-    args: &Bound<'_, PyTuple>,
-    kwargs: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Option<String>> {
-    if features.is_none() {
-        return Ok(None);
-    }
-    let mut twice = Vec::new();
-    for name in OF_FEATURES {
-        let position = C::ROWS.parameters.iter().position(|one| one.name == name);
-        let by_keyword = kwargs.map(|kwargs| kwargs.contains(name)).transpose()?.unwrap_or(false);
-        if by_keyword || position.is_some_and(|at| at < args.len()) {
-            twice.push(name);
-        }
-    }
-    Ok((!twice.is_empty()).then(|| {
-        format!(
-            "features and {} are given; the features have these parameters themselves: \
-             forebay.features.preset(name, {}=...)",
-            twice.join(", "),
-            twice[0]
-        )
-    }))
 }

@@ -5,12 +5,11 @@ use pyo3::{
     types::{PyDict, PyList, PyTuple},
 };
 
-use super::arrays::OFFSETS;
-
+use super::{arguments::Parameters, arrays::OFFSETS};
 use crate::{
     LoaderConfig,
     compose::ClassNamesOf,
-    config::Sources,
+    config::{FeatureObject, Sources},
     dtype::Dtype,
     error::counted,
     fields::{Dim, Field},
@@ -146,3 +145,30 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
 /// The parameters that an object of features has instead of the loader.
 pub const OF_FEATURES: [&str; 7] =
     ["sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames"];
+
+/// The problem, if features are given twice: as an object, and by parameters.
+pub fn given_twice<C: Parameters>(
+    features: Option<&FeatureObject>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Option<String>> {
+    if features.is_none() {
+        return Ok(None);
+    }
+    let mut twice = Vec::new();
+    for name in OF_FEATURES {
+        let position = C::ROWS.parameters.iter().position(|one| one.name == name);
+        let by_keyword = kwargs.map(|kwargs| kwargs.contains(name)).transpose()?.unwrap_or(false);
+        if by_keyword || position.is_some_and(|at| at < args.len()) {
+            twice.push(name);
+        }
+    }
+    Ok((!twice.is_empty()).then(|| {
+        format!(
+            "features and {} are given; the features have these parameters themselves: \
+             forebay.features.preset(name, {}=...)",
+            twice.join(", "),
+            twice[0]
+        )
+    }))
+}

@@ -56,7 +56,7 @@ impl PySampling {
         Ok(Self(made))
     }
 
-    /// Both.
+    /// The rules of both; an error if they contradict each other.
     fn joined(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         self.0.clone().and(other.0.clone()).map(Self).map_err(|error| to_python(py, &error))
     }

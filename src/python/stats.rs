@@ -7,8 +7,11 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 
-use crate::engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times};
-use crate::storage::Traffic;
+use crate::{
+    engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times},
+    source::files::ReadCounts,
+    storage::Traffic,
+};
 
 /// The dict that `stats()` returns.
 pub fn dict<'py>(
@@ -92,6 +95,20 @@ pub fn dict<'py>(
         list.append(thread)?;
     }
     dict.set_item("threads", list)?;
+    Ok(dict)
+}
+
+/// What was read of recordings in files of their own.
+pub fn files_dict<'py>(py: Python<'py>, counts: &ReadCounts) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("opened", counts.opened)?;
+    dict.set_item("open", counts.open)?;
+    dict.set_item("reads", counts.reads)?;
+    dict.set_item("read_bytes", counts.bytes)?;
+    dict.set_item("indexed", counts.indexed)?;
+    dict.set_item("index_hits", counts.index_hits)?;
+    dict.set_item("indexes", counts.indexes)?;
+    dict.set_item("index_bytes", counts.index_bytes)?;
     Ok(dict)
 }
 

@@ -351,7 +351,7 @@ static IMA_CODES: [i32; 16 * IMA_STEPS.len()] = {
     codes
 };
 
-/// A channel of IMA ADPCM.
+/// The state of a channel of IMA ADPCM: its last sample and its step.
 #[derive(Clone, Copy, Default)]
 struct Ima {
     sample: i32,
@@ -389,7 +389,7 @@ fn ima_eight(a: &mut Ima, b: &mut Ima, codes: [u8; 4], others: [u8; 4], out: &mu
     }
 }
 
-/// A channel of Microsoft ADPCM.
+/// The state of a channel of Microsoft ADPCM: its predictor, step and last two samples.
 #[derive(Clone, Copy, Default)]
 struct Ms {
     /// The coefficients, in 1/256, of the sample before and of the one before that.

@@ -320,7 +320,7 @@ impl Recording<'_> {
         claims
     }
 
-    /// The name of its format.
+    /// The name of its format, such as `"flac"`.
     pub fn format(&self) -> &'static str {
         self.format.name()
     }

@@ -68,7 +68,7 @@ impl Page {
     }
 
     /// Byte offset of the first byte after the page.
-    pub fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.body_offset() + usize::from(self.body_len)
     }
 
@@ -92,7 +92,7 @@ impl Page {
     }
 
     /// Whether `next` follows it in its stream without a lost page between them.
-    pub fn precedes(&self, next: &Page) -> bool {
+    pub(crate) fn precedes(&self, next: &Page) -> bool {
         self.sequence.wrapping_add(1) == next.sequence
     }
 
@@ -100,7 +100,7 @@ impl Page {
         &bytes[self.offset + HEADER_LEN..self.body_offset()]
     }
 
-    pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.body_offset()..self.end()]
     }
 
@@ -125,7 +125,7 @@ impl Page {
 
     /// Corrects the checksum of the page `page`.
     #[cfg(test)]
-    pub fn seal(page: &mut [u8]) {
+    pub(crate) fn seal(page: &mut [u8]) {
         page[22..26].fill(0);
         let crc = crc32(0, page);
         page[22..26].copy_from_slice(&crc.to_le_bytes());
@@ -133,7 +133,7 @@ impl Page {
 
     /// # Errors
     /// [`crate::ErrorKind::Corrupt`] if its checksum is wrong.
-    pub fn check(&self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {
         if self.is_sound(bytes) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ pub(crate) struct OggPages<'a> {
 }
 
 impl<'a> OggPages<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, budget: bytes.len().saturating_mul(2).saturating_add(1 << 17) }
     }
 
@@ -221,7 +221,12 @@ impl OggPacket {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Memory`] if the allocation failed.
-    pub fn data<'s>(&self, bytes: &'s [u8], pages: &[Page], scratch: &'s mut Vec<u8>) -> Result<&'s [u8]> {
+    pub(crate) fn data<'s>(
+        &self,
+        bytes: &'s [u8],
+        pages: &[Page],
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8]> {
         let begin = self.byte as usize;
         if self.first_page() == self.last_page {
             return Ok(&pages[self.last_page].body(bytes)[begin..begin + self.len]);
@@ -251,7 +256,7 @@ pub(crate) struct OggPackets<'a> {
 
 impl<'a> OggPackets<'a> {
     /// A walk from the first packet that begins on `page` or after it.
-    pub fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
         Self { bytes, pages, page, segment: 0, byte: 0, open: None }
     }
 
@@ -477,14 +482,14 @@ pub(crate) mod steps {
     }
 
     #[inline]
-    pub fn count() {
+    pub(crate) fn count() {
         #[cfg(test)]
         STEPS.with(|steps| steps.set(steps.get() + 1));
     }
 
     /// The count since the last call.
     #[cfg(test)]
-    pub fn take() -> u64 {
+    pub(crate) fn take() -> u64 {
         STEPS.with(|steps| steps.replace(0))
     }
 }

@@ -144,7 +144,7 @@ impl RangeIndex {
         self.info
     }
 
-    /// The name of its format.
+    /// The name of its format, such as `"flac"`.
     pub fn format(&self) -> &'static str {
         self.format.name()
     }

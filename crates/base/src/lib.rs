@@ -1,5 +1,19 @@
 //! The small parts that every crate of forebay uses: errors, fallible allocation, locks, seeds.
 //!
+//! ```
+//! use forebay_base::{Error, ErrorKind, parallel};
+//!
+//! let half = |n: u64| match n % 2 {
+//!     0 => Ok(n / 2),
+//!     _ => Err(Error::new(ErrorKind::Corrupt, format!("{n} is odd")).at_row(n)),
+//! };
+//! assert_eq!(parallel::each("half", [2, 4, 6], 2, half)?, [1, 2, 3]);
+//! // The error of the first item that has one, whichever thread is faster.
+//! let error = parallel::each("half", [2, 3, 5], 2, half).unwrap_err();
+//! assert_eq!((error.place.row, error.kind.is_record()), (Some(3), true));
+//! # Ok::<(), Error>(())
+//! ```
+//!
 //! | file | what |
 //! |---|---|
 //! | `error` | [`Error`]: kind, place, cause; [`ErrorKind::is_record`]: only the record is bad |
@@ -17,7 +31,9 @@
 //! | `histogram` | times of a stage, without a lock |
 //! | `signatures` | the first bytes of file formats |
 //!
-//! No file here knows a format of files, Arrow or Python.
+//! Promises: an error has a kind, a place and a cause, so that no code reads its text; a size that a file
+//! claims never aborts the process; the hash of a decision never changes. No file here knows a format of
+//! files, Arrow or Python.
 
 pub mod cancel;
 pub mod catch_panic;

@@ -60,7 +60,7 @@ mod counted {
     }
 
     /// The guards that this thread has.
-    pub fn held() -> usize {
+    pub(super) fn held() -> usize {
         HELD.try_with(Cell::get).unwrap_or(0)
     }
 

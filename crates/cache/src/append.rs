@@ -20,7 +20,7 @@ use super::{
 use crate::{Error, Result, fallible_alloc};
 
 #[derive(Debug)]
-pub struct ArrayWriter {
+pub(crate) struct ArrayWriter {
     folder: PathBuf,
     layout: ArrayLayout,
     rows: u64,
@@ -59,7 +59,7 @@ impl ArrayWriter {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if existing files cannot be read.
-    pub fn open(folder: &Path, layout: ArrayLayout, rows: u64, has_head: bool) -> Result<Self> {
+    pub(crate) fn open(folder: &Path, layout: ArrayLayout, rows: u64, has_head: bool) -> Result<Self> {
         let shard = rows / layout.shard_rows;
         let mut writer = Self {
             folder: folder.to_owned(),
@@ -132,11 +132,11 @@ impl ArrayWriter {
         Ok(())
     }
 
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    pub fn layout(&self) -> &ArrayLayout {
+    pub(crate) fn layout(&self) -> &ArrayLayout {
         &self.layout
     }
 
@@ -144,7 +144,7 @@ impl ArrayWriter {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`].
-    pub fn append(&mut self, mut values: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, mut values: &[u8]) -> Result<()> {
         let chunk_bytes = self.layout.chunk_bytes();
         let row_bytes = self.layout.width() as usize * self.layout.dtype.bytes();
         self.rows += (values.len() / row_bytes) as u64;
@@ -183,7 +183,7 @@ impl ArrayWriter {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`].
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         if self.is_dirty {
             self.write_shard(self.shard, &self.chunks)?;
             (self.is_dirty, self.has_new_names) = (false, true);

@@ -14,7 +14,7 @@ pub(super) const CHECK: usize = 4;
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the compressor cannot allocate.
-pub fn encode(layout: &ArrayLayout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn encode(layout: &ArrayLayout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let begin = out.len();
     let missing = layout.chunk_bytes() - raw.len();
     match layout.compression {
@@ -46,7 +46,11 @@ pub fn encode(layout: &ArrayLayout, raw: &[u8], out: &mut Vec<u8>) -> Result<()>
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the checksum or the content is wrong.
-pub fn decode<'a>(layout: &ArrayLayout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+pub(crate) fn decode<'a>(
+    layout: &ArrayLayout,
+    bytes: &'a [u8],
+    scratch: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
     let (packed, check) = checked(bytes)?;
     if crc32c::crc32c(packed) != check {
         return Err(corrupt("the checksum of a chunk is wrong: the file is damaged"));
@@ -97,7 +101,7 @@ fn corrupt(message: &str) -> Error {
 
 /// The places of a shard's chunks in its file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ChunkIndex {
+pub(crate) enum ChunkIndex {
     /// `chunks` chunks of the same size, without gaps.
     Regular { chunks: u64, size: u64 },
     /// Offset and length of each chunk; both are [`ABSENT`] for a missing one.
@@ -106,12 +110,12 @@ pub enum ChunkIndex {
 
 impl ChunkIndex {
     /// Bytes of the index of a shard.
-    pub fn size(layout: &ArrayLayout) -> usize {
+    pub(crate) fn size(layout: &ArrayLayout) -> usize {
         layout.chunks() as usize * 16 + CHECK
     }
 
     /// Appends the index of chunks with these ends.
-    pub fn encode(layout: &ArrayLayout, ends: &[u64], out: &mut Vec<u8>) {
+    pub(crate) fn encode(layout: &ArrayLayout, ends: &[u64], out: &mut Vec<u8>) {
         let begin = out.len();
         let mut start = 0;
         for chunk in 0..layout.chunks() as usize {
@@ -131,7 +135,7 @@ impl ChunkIndex {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the checksum is wrong, or a chunk lies outside of the file.
-    pub fn decode(bytes: &[u8], room: u64) -> Result<Self> {
+    pub(crate) fn decode(bytes: &[u8], room: u64) -> Result<Self> {
         let (entries, check) = checked(bytes)?;
         if crc32c::crc32c(entries) != check {
             return Err(corrupt("the checksum of a shard's index is wrong: the file is damaged"));
@@ -159,7 +163,7 @@ impl ChunkIndex {
     }
 
     /// Offset and length of a chunk, unless it is missing.
-    pub fn get(&self, chunk: u64) -> Option<(u64, u64)> {
+    pub(crate) fn get(&self, chunk: u64) -> Option<(u64, u64)> {
         match self {
             &Self::Regular { chunks, size } => (chunk < chunks).then_some((chunk * size, size)),
             Self::Table(table) => table.get(chunk as usize).copied().filter(|&(offset, _)| offset != ABSENT),

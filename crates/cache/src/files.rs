@@ -20,7 +20,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 }
 
 /// The name of a file until it is complete.
-pub fn partial(path: &Path) -> PathBuf {
+pub(crate) fn partial(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(PARTIAL);
@@ -36,7 +36,7 @@ pub(crate) fn partial_of(name: &str) -> Option<&str> {
 ///
 /// # Errors
 /// [`ErrorKind::Io`].
-pub fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, "remove", error)),
         _ => Ok(()),
@@ -60,7 +60,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Io`]; then the old file is unchanged.
-pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
+pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let partial = partial(path);
     let write = || {
         // A file that another writer left, or a link, which must not be followed.

@@ -48,7 +48,7 @@ pub struct FieldDocuments {
 }
 
 #[derive(Debug)]
-pub struct JaggedReader {
+pub(crate) struct JaggedReader {
     folder: PathBuf,
     data: StoredArray,
     offsets: StoredArray,
@@ -62,7 +62,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::open`]; [`ErrorKind::Format`] if the arrays don't match each other.
-    pub fn open(storage: &Arc<dyn Storage>, folder: &Path, rank: Option<usize>) -> Result<Self> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, folder: &Path, rank: Option<usize>) -> Result<Self> {
         let open = |name| StoredArray::open(storage, &folder.join(name));
         let (data, offsets) = (open("data")?, open("offsets")?);
         let has_shapes = match rank {
@@ -93,11 +93,11 @@ impl JaggedReader {
         Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: fork_lock::Mutex::default() })
     }
 
-    pub fn dtype(&self) -> DataType {
+    pub(crate) fn dtype(&self) -> DataType {
         self.data.dtype()
     }
 
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
@@ -105,7 +105,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn end(&self, documents: u64) -> Result<u64> {
+    pub(crate) fn end(&self, documents: u64) -> Result<u64> {
         Ok(self.offsets(documents..documents, documents)?[0])
     }
 
@@ -113,7 +113,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn read_flat(&self, start: u64, out: &mut [u8], values: u64) -> Result<()> {
+    pub(crate) fn read_flat(&self, start: u64, out: &mut [u8], values: u64) -> Result<()> {
         self.data.read(start, out, values)
     }
 
@@ -121,7 +121,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
+    pub(crate) fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
         let mut ends = Vec::new();
         fallible_alloc::reserve(&mut ends, (documents.end - documents.start) as usize + 1)?;
         let mut at = documents.start;
@@ -182,7 +182,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn shapes(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
+    pub(crate) fn shapes(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
         let ends = self.offsets(documents.clone(), length)?;
         let lengths: Vec<u64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
         match &self.shapes {
@@ -221,7 +221,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<FieldDocuments> {
+    pub(crate) fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<FieldDocuments> {
         let bytes = self.data.dtype().bytes() as u64;
         if self.is_remote() {
             self.request_ends(indices, length)?;
@@ -317,7 +317,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`StoredArray::read`].
-    pub fn document_of(&self, value: u64, length: u64) -> Result<u64> {
+    pub(crate) fn document_of(&self, value: u64, length: u64) -> Result<u64> {
         // The first entry above `value` is the end of its document.
         let (mut low, mut high) = (0, length);
         while low < high {
@@ -367,7 +367,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 #[derive(Debug)]
-pub struct JaggedWriter {
+pub(crate) struct JaggedWriter {
     data: ArrayWriter,
     offsets: ArrayWriter,
     shapes: Option<ArrayWriter>,
@@ -380,7 +380,7 @@ impl JaggedWriter {
     ///
     /// # Errors
     /// As [`ArrayWriter::open`].
-    pub fn open(
+    pub(crate) fn open(
         folder: &Path,
         dtype: DataType,
         rank: usize,
@@ -408,11 +408,11 @@ impl JaggedWriter {
         Ok(writer)
     }
 
-    pub fn dtype(&self) -> DataType {
+    pub(crate) fn dtype(&self) -> DataType {
         self.data.layout().dtype
     }
 
-    pub fn values(&self) -> u64 {
+    pub(crate) fn values(&self) -> u64 {
         self.data.rows()
     }
 
@@ -420,7 +420,7 @@ impl JaggedWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be stored.
-    pub fn append(&mut self, column: &BatchColumn, values: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, column: &BatchColumn, values: &[u8]) -> Result<()> {
         let mut end = self.values();
         let mut ends = fallible_alloc::with_room(column.lengths.len().saturating_mul(8))?;
         for length in &column.lengths {
@@ -452,7 +452,7 @@ impl JaggedWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.data.flush()?;
         if let Some(shapes) = &mut self.shapes {
             shapes.flush()?;
@@ -464,12 +464,12 @@ impl JaggedWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
-    pub fn commit(&mut self, documents: u64) -> Result<()> {
+    pub(crate) fn commit(&mut self, documents: u64) -> Result<()> {
         self.offsets.set_first(&documents.to_le_bytes())
     }
 }
 
 /// The metadata of a folder of arrays.
-pub fn group() -> serde_json::Value {
+pub(crate) fn group() -> serde_json::Value {
     json!({"zarr_format": 3, "node_type": "group", "attributes": {}})
 }

@@ -27,7 +27,7 @@ const METADATA_FILE: u64 = 256 << 20;
 
 /// The reason why a text has no value.
 #[derive(Debug)]
-pub enum NoValue {
+pub(crate) enum NoValue {
     /// It would take this many bytes.
     TooLarge(u64),
     Wrong(serde_json::Error),
@@ -37,7 +37,7 @@ pub enum NoValue {
 ///
 /// # Errors
 /// [`NoValue`].
-pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
+pub(crate) fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
     match bytes_of(text) {
         bytes if bytes > most => Err(NoValue::TooLarge(bytes)),
         bytes => serde_json::from_slice(text).map(|value| (value, bytes)).map_err(NoValue::Wrong),

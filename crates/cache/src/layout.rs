@@ -64,7 +64,7 @@ impl ChunkCompression {
 
 /// The layout of an array whose first axis grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArrayLayout {
+pub(crate) struct ArrayLayout {
     pub dtype: DataType,
     /// The length of the second axis, if the array has one.
     pub columns: Option<u64>,
@@ -76,7 +76,7 @@ pub struct ArrayLayout {
 
 impl ArrayLayout {
     /// The layout of the values of a field.
-    pub fn data(dtype: DataType, compression: ChunkCompression) -> Self {
+    pub(crate) fn data(dtype: DataType, compression: ChunkCompression) -> Self {
         let bytes = dtype.bytes() as u64;
         Self {
             dtype,
@@ -89,7 +89,7 @@ impl ArrayLayout {
 
     /// The layout of the ends of documents. Shards are small, since each commit rewrites the first one, which
     /// holds the number of documents.
-    pub fn offsets() -> Self {
+    pub(crate) fn offsets() -> Self {
         Self {
             dtype: DataType::Int64,
             columns: None,
@@ -101,12 +101,12 @@ impl ArrayLayout {
 
     /// The layout of the shapes of documents of `rank` axes: all but the last, which follows from the number
     /// of values.
-    pub fn shapes(rank: usize) -> Self {
+    pub(crate) fn shapes(rank: usize) -> Self {
         Self { columns: Some(rank as u64 - 1), ..Self::offsets() }
     }
 
     /// Values of a row.
-    pub fn width(&self) -> u64 {
+    pub(crate) fn width(&self) -> u64 {
         self.columns.unwrap_or(1)
     }
 
@@ -120,12 +120,12 @@ impl ArrayLayout {
         self.chunk_len() as usize * self.dtype.bytes()
     }
 
-    pub fn chunks(&self) -> u64 {
+    pub(crate) fn chunks(&self) -> u64 {
         self.shard_rows / self.chunk_rows
     }
 
     /// The name of a shard's file, within the array's folder.
-    pub fn file_name(&self, shard: u64) -> String {
+    pub(crate) fn file_name(&self, shard: u64) -> String {
         match self.columns {
             None => format!("c/{shard}"),
             Some(_) => format!("c/{shard}/0"),

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The ledger's name, within the folder of a split.
-pub const FILE: &str = "shard_ledger.json";
+pub(crate) const FILE: &str = "shard_ledger.json";
 /// The version of the entries under `forebay`.
 const VERSION: u64 = 1;
 

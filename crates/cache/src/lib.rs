@@ -10,11 +10,30 @@
 //!    └──── ledger                           what is committed
 //! ```
 //!
+//! ```
+//! use forebay_cache::{BatchColumn, CacheReader, CacheWriter, Processed, WriterOptions};
+//! use forebay_engine::fields::DataType;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let options = WriterOptions { shards: vec!["a".into()], ..WriterOptions::default() };
+//! let mut writer = CacheWriter::open(folder.path(), "train", options)?;
+//! // Two documents, of three ids and of one.
+//! let ids = BatchColumn::flat("ids", DataType::Uint8, vec![7, 8, 9, 5], vec![3, 1]);
+//! writer.append("a", Some(Processed { documents: 2, columns: vec![ids] }))?;
+//! writer.advance("a", true);
+//! writer.finish()?;
+//! let reader = CacheReader::open(folder.path(), "train")?;
+//! assert_eq!(reader.length()?.documents, 2);
+//! assert_eq!(reader.documents(reader.field("ids")?, &[1, 0])?.data, [5, 7, 8, 9]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Why not the crate `zarrs`: a random window of tokens takes it some 50 us, mostly for work that is constant
 //! here, and it writes a shard in place, so readers could see a torn one. Tests compare with zarr-python and
 //! tensorstore.
 //!
-//! `docs/cache.md` defines the layout and the commit.
+//! `docs/cache.md` defines the layout and the commit. Promises: a reader sees committed documents alone, and a
+//! committed file never changes; a writer that was killed leaves a cache that is read, and built further.
 //!
 //! | file | what |
 //! |---|---|

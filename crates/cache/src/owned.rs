@@ -17,7 +17,7 @@ use super::{
 use crate::{Error, ErrorKind, Result, fields::Field};
 
 /// The file that a writer locks.
-pub const LOCK: &str = ".writer";
+pub(crate) const LOCK: &str = ".writer";
 /// The most foreign files that an error names.
 const NAMED: usize = 3;
 
@@ -141,7 +141,7 @@ pub(crate) fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
 
 /// The files of some fields of a cache, and the folders that they are in.
 #[derive(Debug, Default)]
-pub struct Owned {
+pub(crate) struct Owned {
     files: Vec<PathBuf>,
     /// Outer folders first.
     folders: Vec<PathBuf>,
@@ -153,7 +153,7 @@ impl Owned {
     /// # Errors
     /// [`ErrorKind::State`], with the path of a link or of anything else that the layout does not have at its
     /// place: a writer would follow it. [`ErrorKind::Io`].
-    pub fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
+    pub(crate) fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
         let mut owned = Self::default();
         fields.iter().try_for_each(|field| owned.field(folder, field))?;
         Ok(owned)
@@ -198,7 +198,7 @@ impl Owned {
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
-    pub fn remove(self) -> Result<()> {
+    pub(crate) fn remove(self) -> Result<()> {
         self.files.iter().try_for_each(|path| remove(path))?;
         self.folders.iter().rev().try_for_each(|path| remove_folder(path))
     }

@@ -37,7 +37,7 @@ const MOST_ANNOUNCED: u64 = 16 << 20;
 
 /// An array that can be read; shared by threads.
 #[derive(Debug)]
-pub struct StoredArray {
+pub(crate) struct StoredArray {
     folder: PathBuf,
     layout: ArrayLayout,
     storage: Arc<dyn Storage>,
@@ -58,7 +58,7 @@ impl StoredArray {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if it has a layout that forebay
     /// does not write.
-    pub fn open(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Self> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Self> {
         let json = array_metadata(storage, folder)?;
         let Some((layout, _)) = ArrayLayout::from_zarr_json(&json) else {
             return Err(if urls::is_url(folder) { foreign_url(folder) } else { not_ours(folder, &json) });
@@ -71,17 +71,15 @@ impl StoredArray {
         })
     }
 
-    pub fn dtype(&self) -> DataType {
+    pub(crate) fn dtype(&self) -> DataType {
         self.layout.dtype
     }
 
-    /// Values of a row.
-    pub fn width(&self) -> u64 {
+    pub(crate) fn width(&self) -> u64 {
         self.layout.width()
     }
 
-    /// Rows that are decoded together.
-    pub fn chunk_rows(&self) -> u64 {
+    pub(crate) fn chunk_rows(&self) -> u64 {
         self.layout.chunk_rows
     }
 
@@ -91,7 +89,7 @@ impl StoredArray {
     /// [`ErrorKind::Shape`] if `out` does not hold a whole number of rows; [`ErrorKind::Index`] beyond the
     /// committed rows; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that
     /// cannot be read or are damaged.
-    pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
+    pub(crate) fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let row_bytes = self.width() * self.dtype().bytes() as u64;
         if !(out.len() as u64).is_multiple_of(row_bytes) {
             let message = format!("the buffer has {} bytes, expected a multiple of {row_bytes}", out.len());

@@ -3,6 +3,23 @@
 //! A configuration is checked and becomes plans; a task does the work on each record, on the threads of the
 //! engine; batches are assembled of its examples. Nothing here knows Python.
 //!
+//! ```
+//! use std::{path::PathBuf, time::Duration};
+//!
+//! use forebay_engine::engine::{Engine, Step};
+//! use forebay_loader::{LoaderConfig, compose::compose, config::{Origin, Sources}};
+//!
+//! let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits"));
+//! let arrow_files = Sources { groups: vec![vec![Origin::Path(folder)]], ..Sources::default() };
+//! let config = LoaderConfig { arrow_files, batch_size: 4, clip_seconds: 0.5, ..LoaderConfig::eval() };
+//! let plans = config.check()?;
+//! let loader = compose(config, plans)?;
+//! let mut engine = Engine::new(loader.selection, loader.task, loader.plan)?;
+//! let Step::Batch(_, batch) = engine.next(Duration::from_secs(60))? else { panic!("no batch") };
+//! assert_eq!(batch.rows, 4);
+//! # Ok::<(), forebay_base::Error>(())
+//! ```
+//!
 //! | file | what |
 //! |---|---|
 //! | `config` | the parameters of all loaders, in tables; checks, and the plans that they make |
@@ -15,6 +32,9 @@
 //! | `decode` | what decoding and tokenizers give, for all of these |
 //! | `memory`, `report` | the memory that a loader will take; what a check found |
 //! | `state` | the position of a loader, and what it belongs to |
+//!
+//! Promises: all problems of a configuration are in one error; an example is a pure function of its record
+//! and the plan; a state that belongs to other files or parameters is refused.
 
 // In the order in which data flows.
 pub mod config;

@@ -54,7 +54,7 @@ impl Contents {
     }
 
     /// Whether any shard has a label column. Rows of shards without are
-    /// [`NO_LABEL`](crate::contract::NO_LABEL).
+    /// [`NO_LABEL`](crate::NO_LABEL).
     pub fn has_labels(&self) -> bool {
         self.extra_columns.contains(&ExtraColumn::Label)
     }

@@ -45,7 +45,7 @@ impl IdType {
         Self::F16,
     ];
 
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
             Self::U16 | Self::I16 | Self::F16 => 2,
@@ -55,7 +55,7 @@ impl IdType {
     }
 
     /// The type with this code in an index of Megatron-LM.
-    pub fn of_megatron(code: u8) -> Option<Self> {
+    pub(crate) fn of_megatron(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::U8,
             2 => Self::I8,
@@ -68,7 +68,7 @@ impl IdType {
     }
 
     /// The type with this name in a header of numpy.
-    pub fn of_numpy(descr: &str) -> Option<Self> {
+    pub(crate) fn of_numpy(descr: &str) -> Option<Self> {
         Some(match descr {
             "|u1" => Self::U8,
             "|i1" => Self::I8,
@@ -83,7 +83,7 @@ impl IdType {
     }
 
     /// The values of a record whose bytes are ids of this type.
-    pub fn row(self) -> Row {
+    pub(crate) fn row(self) -> Row {
         [Value::Int(self.code())].into_iter().collect()
     }
 
@@ -245,7 +245,7 @@ pub(crate) fn record(bytes: bytes::Bytes, id_type: IdType) -> RawRecord {
     RawRecord::new(bytes, id_type.row())
 }
 
-/// The numbers of a list.
+/// The bytes of the numbers of a list, and their type.
 pub(crate) type Numbers = (bytes::Bytes, IdType);
 
 /// The record of ids with labels, weights or both.

@@ -7,6 +7,20 @@
 //!
 //! Files are opened and read by `forebay-storage`.
 //!
+//! ```
+//! use std::{path::PathBuf, sync::Arc};
+//!
+//! use forebay_engine::contract::ReadRecords;
+//! use forebay_source::{Recordings, SourceOptions, WholeRecord};
+//!
+//! let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits"));
+//! let source = Arc::new(Recordings::open(&[[folder]], &SourceOptions::default())?);
+//! assert!(source.n_rows() > 20);
+//! let record = source.reader().read(3, 1, &WholeRecord)?;
+//! assert_eq!(&record.payload.bytes[..4], b"RIFF");
+//! # Ok::<(), forebay_base::Error>(())
+//! ```
+//!
 //! | file | what |
 //! |---|---|
 //! | `arrow` | recordings in Arrow IPC streams and files |
@@ -15,6 +29,7 @@
 //! | `open_files`, `row_groups` | what open files of any format have in common; their groups of rows |
 //! | `row_files`, `recordings` | open files of any of these formats, and a source of them |
 //! | `documents` | documents: a text of each row of Parquet, Arrow, JSON lines or text |
+//! | `record_rules` | the most bytes of a record, and where its label is |
 //! | `options` | which columns are read, and how files are opened |
 //! | `entries` | what a user names as a source, and the shards or tables that it stands for |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
@@ -33,6 +48,11 @@
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
 //! | `path_policy` | recordings that a row gives as a path |
+//!
+//! Promises: opening reads heads and indexes, never recordings; a row has the same number and bytes
+//! whichever rows were read before it; the bytes in a file bound each allocation that they ask for; a bad row
+//! is an error with file and row, of a kind for which [`is_record`](forebay_base::ErrorKind::is_record) holds,
+//! and the other rows can be read.
 
 #[cfg(any(test, fuzzing))]
 extern crate self as forebay_source;
@@ -58,6 +78,7 @@ pub mod parquet;
 mod path_policy;
 pub mod paths;
 mod progress_log;
+mod record_rules;
 mod recordings;
 mod request;
 mod row_files;
@@ -97,6 +118,7 @@ pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
 pub use options::SourceOptions;
 pub use path_policy::AllowPaths;
+pub use record_rules::{MAX_RECORD_BYTES, NO_LABEL, check_record_bytes, label_of};
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};
 pub use row_files::ReadRows;

@@ -84,7 +84,6 @@ pub(crate) enum NestedKind {
     Struct(Vec<NestedField>),
 }
 
-/// A field of a struct.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NestedField {
     /// Its number in the struct.

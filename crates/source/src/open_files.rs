@@ -34,7 +34,6 @@ impl FileSet {
         Ok(Self { storage, traffic, shards, n_rows })
     }
 
-    /// Logs which files are damaged.
     pub(crate) fn warn_of_damage(&self) {
         for shard in &self.shards {
             if let Some(error) = &shard.damage {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     AllowPaths, ChatColumns, ColumnChoice, DiskCache, IdFields, MappedFiles, PathOrUrl, PayloadColumn,
-    Storage, StoreOptions, contract::MAX_RECORD_BYTES,
+    Storage, StoreOptions, record_rules::MAX_RECORD_BYTES,
 };
 
 /// The columns to read, and how to open the files.

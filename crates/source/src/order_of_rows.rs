@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc, seed::mix};
 
 /// The rows of a source by their numbers in the user's order.
 #[derive(Debug, Clone)]
-pub struct RowOrder {
+pub(crate) struct RowOrder {
     /// The row of the files for each row.
     rows: Arc<[u64]>,
     pub(super) shards: Vec<Shard>,

@@ -18,7 +18,7 @@ use super::{
     storage::{Storage, StoredFile, resolve},
     urls,
 };
-use crate::{Error, ErrorKind, Result, contract::check_record_bytes};
+use crate::{Error, ErrorKind, Result, record_rules::check_record_bytes};
 
 /// The longest path of a row, bytes.
 const LONGEST_NAME: u64 = 1 << 16;

@@ -24,7 +24,7 @@ impl ProgressLog {
         Self { n_total, advice, n_done, n_messages, started: Instant::now() }
     }
 
-    /// Counts `n` more recordings.
+    /// Counts `n` more recordings, and logs a message if one is due.
     pub(crate) fn add(&self, n: u64) {
         let n_done = self.n_done.fetch_add(n, Ordering::Relaxed) + n;
         let Some((is_first, elapsed)) = self.due(self.started.elapsed()) else { return };

@@ -16,7 +16,6 @@ pub struct RowGroup {
     pub n_rows: u64,
 }
 
-/// The groups of all shards.
 #[derive(Debug)]
 pub(crate) struct RowGroups {
     groups: Vec<RowGroup>,

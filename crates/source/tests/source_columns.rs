@@ -14,8 +14,7 @@ use std::{
 use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::Schema;
 use forebay_base::{Error, ErrorKind};
-use forebay_engine::contract::NO_LABEL;
-use forebay_source::{ArrowSource, PayloadColumn, SourceOptions};
+use forebay_source::{ArrowSource, NO_LABEL, PayloadColumn, SourceOptions, label_of};
 use source_common::*;
 use tempfile::TempDir;
 
@@ -75,7 +74,7 @@ impl Made {
     /// The mark and the label of the first row.
     fn first(&self, audio: Option<&str>, label: Option<&str>) -> (u8, i64) {
         let record = self.open(audio, label).unwrap().reader().row(0, 1).unwrap();
-        (record.payload.bytes[0], record.label())
+        (record.payload.bytes[0], label_of(&record.values))
     }
 
     fn error(&self, audio: Option<&str>, label: Option<&str>) -> String {
@@ -158,7 +157,7 @@ fn a_label_beyond_int64_is_an_error_of_the_run() {
     let label: ArrayRef = Arc::new(UInt64Array::from(vec![i64::MAX as u64, i64::MAX as u64 + 1]));
     let made = Made::new().add(batch([("audio", audio(1)), ("label", label)]), &[]);
     let mut reader = made.open(None, None).unwrap().reader();
-    assert_eq!(reader.row(0, 2).unwrap().label(), i64::MAX);
+    assert_eq!(label_of(&reader.row(0, 2).unwrap().values), i64::MAX);
     let error = reader.row(1, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Schema);
     assert!(error.to_string().contains("9223372036854775808"), "{error}");
@@ -178,7 +177,7 @@ fn shards_may_differ_in_all_but_their_class_names() {
     let mut reader = source.reader();
     let rows: Vec<_> = (0..6)
         .map(|row| reader.row(row, 6).unwrap())
-        .map(|row| (row.payload.bytes[0], row.label()))
+        .map(|row| (row.payload.bytes[0], label_of(&row.values)))
         .collect();
     assert_eq!(rows, [(1, 0), (1, 1), (2, 1), (2, 0), (3, NO_LABEL), (3, NO_LABEL)]);
 

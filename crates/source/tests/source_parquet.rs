@@ -17,7 +17,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
 use forebay_source::{
-    OpenFiles, RawRecord, SourceOptions,
+    OpenFiles, RawRecord, SourceOptions, label_of,
     parquet::{ParquetSource, RowGroup},
 };
 use forebay_storage::{LocalFiles, ReadAt, Storage, Version};
@@ -160,7 +160,7 @@ fn labels_and_class_names_as_in_arrow() {
     let source = open_parquet(&[path]).unwrap();
     assert_eq!(source.contents().class_names.first().unwrap(), ["owl", "wren"]);
     let mut reader = source.reader();
-    let labels = [0, 1].map(|row| reader.row(row, 1).unwrap().label());
+    let labels = [0, 1].map(|row| label_of(&reader.row(row, 1).unwrap().values));
     assert_eq!(labels, [1, -1]);
 }
 

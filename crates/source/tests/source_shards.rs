@@ -12,8 +12,8 @@ use std::{
 
 use arrow_schema::DataType;
 use forebay_base::ErrorKind;
-use forebay_engine::contract::{NO_LABEL, RowStore};
-use forebay_source::{ArrowReader, OpenFiles, PayloadColumn, ReadRows, SourceOptions};
+use forebay_engine::contract::RowStore;
+use forebay_source::{ArrowReader, NO_LABEL, OpenFiles, PayloadColumn, ReadRows, SourceOptions, label_of};
 use serde_json::Value;
 use source_common::*;
 
@@ -33,12 +33,12 @@ fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
                 (len, row[1].as_str().unwrap()),
                 "{place}"
             );
-            assert_eq!(record.label(), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
+            assert_eq!(label_of(&record.values), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
         }
         (Err(error), Some(0)) => assert_eq!(error.kind, ErrorKind::Empty, "{place}"),
         (Ok(record), None) => {
             assert_eq!(record.payload.bytes, fs::read(data(path.unwrap())).unwrap(), "{place}");
-            assert_eq!(record.label(), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
+            assert_eq!(label_of(&record.values), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
         }
         (Err(error), None) => {
             let expected = if path.is_none() { ErrorKind::Null } else { ErrorKind::Unreadable };

@@ -6,6 +6,20 @@
 //! parallel file system each page fault costs a round trip for 4 KiB, while a large `pread` streams. A file
 //! that shrinks under a map may kill the process.
 //!
+//! ```
+//! use std::{path::Path, sync::Arc};
+//!
+//! use forebay_storage::{PathOrUrl, StoreOptions, StoredFile};
+//!
+//! let storage = PathOrUrl::files(&StoreOptions::default(), None);
+//! let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")); // or "s3://bucket/object"
+//! let file = StoredFile::open(&storage, &Arc::from(path))?;
+//! let mut section = [0; 9];
+//! file.read_exact(&mut section, 0)?;
+//! assert_eq!(&section, b"[package]");
+//! # Ok::<(), forebay_base::Error>(())
+//! ```
+//!
 //! | file | what |
 //! |---|---|
 //! | `storage` | opens files and reads them at an offset, again after a transient failure |
@@ -17,7 +31,9 @@
 //! | `traffic` | what reads cost, and how much is read ahead |
 //! | `block`, `memory_permits` | memory that is read into; permits for large reads |
 //!
-//! No file here knows a format of rows or recordings.
+//! Promises: an exact read has all bytes that were asked for, or is an error with path and byte; a file that
+//! was changed is an error when it is opened again, or ends early; transient failures are tried again, a few
+//! times. No file here knows a format of rows or recordings.
 
 pub mod block;
 pub mod compression;

@@ -101,7 +101,7 @@ pub struct CountedStorage {
 }
 
 impl CountedStorage {
-    /// The storage, and the counts.
+    /// A storage that counts what is read from `storage`, and its counts.
     pub fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<Traffic>) {
         let traffic = storage.traffic();
         (Arc::new(Self { storage, traffic: traffic.clone() }), traffic)
@@ -178,7 +178,7 @@ impl Storage for LocalFiles {
     }
 }
 
-/// Opens a regular file.
+/// Opens a regular file; an error for a folder, a pipe or a device.
 pub fn open_regular(path: &Path) -> io::Result<fs::File> {
     // Checked before opening: a pipe would block in `open`, and a folder would fail only in the first read.
     if !fs::metadata(path)?.is_file() {
@@ -320,7 +320,7 @@ fn retry<T>(
 ///
 /// # Errors
 /// As [`Storage::page`], after retries.
-pub fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
+pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
     retry(storage, folder, "list", || storage.page(folder, after))
         .map_err(|error| failed(folder, "list", error))
 }

@@ -19,7 +19,6 @@ enum OptionKind {
     Text,
     /// A text of [`NAME`].
     Name,
-    /// The path of a file.
     Path,
     /// The address of a server.
     Endpoint,
@@ -77,9 +76,7 @@ const KNOWN: [KnownOption; 27] = [
 /// The value of an option as it was given. `Debug` has no text.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GivenOption {
-    /// A text.
     Text(String),
-    /// True or false.
     Flag(bool),
     /// None: of a secret, the variable of the environment.
     Withheld,
@@ -156,7 +153,6 @@ impl StoreOptions {
         format!("the options are {}", ["s3", "gs", "az", "hf"].map(names).join("; "))
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -183,7 +179,7 @@ impl StoreOptions {
         of.filter(|name| self.0.get(name).is_some_and(Option::is_none))
     }
 
-    /// The value of an option.
+    /// The value of an option; `None` if it is not given, or withheld.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_deref()
     }

@@ -102,7 +102,6 @@ fn refused(path: &Path) -> Option<String> {
     None
 }
 
-/// What a URL names.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Named {
     Object,

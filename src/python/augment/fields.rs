@@ -22,7 +22,6 @@ use crate::{
 };
 
 impl RecipeFields<'_> {
-    /// The steps of a group.
     pub(super) fn member_steps(&mut self) -> PyResult<Vec<PlannedStep>> {
         let (given, py) = (self.value("steps")?, self.py());
         let each = items(&given)?.ok_or_else(|| {

@@ -15,6 +15,7 @@ use crate::{
     Error, ErrorKind,
     cache::{BatchColumn, Processed, build::inputs::InputRows},
     fields::DataType,
+    source::label_of,
 };
 
 /// A field of documents: name, type, axes; then the bytes of the values, the number of values of each
@@ -100,7 +101,7 @@ pub fn rows(py: Python<'_>, rows: InputRows) -> PyResult<Bound<'_, PyList>> {
             let one = |record: crate::source::RawRecord| {
                 let dict = PyDict::new(py);
                 dict.set_item("bytes", PyBytes::new(py, &record.payload.bytes))?;
-                dict.set_item("label", record.label())?;
+                dict.set_item("label", label_of(&record.values))?;
                 Ok(dict)
             };
             PyList::new(py, records.into_iter().map(one).collect::<PyResult<Vec<_>>>()?)

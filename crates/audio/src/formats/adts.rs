@@ -14,7 +14,6 @@ use crate::{
     read_at::RangeReader,
 };
 
-/// AAC in ADTS.
 #[derive(Debug)]
 pub(crate) struct Adts;
 

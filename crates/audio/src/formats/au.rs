@@ -13,7 +13,6 @@ use crate::{
     unsupported,
 };
 
-/// `.snd`.
 #[derive(Debug)]
 pub(crate) struct Au;
 

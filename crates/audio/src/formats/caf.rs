@@ -29,7 +29,6 @@ use crate::{
 /// The most bytes of the chunks `desc` and `kuki` that are looked at.
 const MAX_HEAD: u64 = 64 << 10;
 
-/// `caff`.
 #[derive(Debug)]
 pub(crate) struct Caf;
 

@@ -45,7 +45,6 @@ use codec_file::{CodecFile, CodecFileParts, samples_of};
 use track::{AudioTrack, TrackCoding};
 use walk::{BlockWalk, MatroskaBytes, TrackBlock};
 
-/// The first bytes of EBML.
 const MAGIC: [u8; 4] = walk::EBML.to_be_bytes();
 /// Bytes between packets that lie one after the other: the head of a simple block of up to 16 KB.
 const GAP: u32 = 7;

@@ -23,7 +23,7 @@
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
 //! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three
-//! frames early, and so early that one of these frames has all of its main data ([`Reservoir`]). From there
+//! frames early, and so early that one of these frames has all of its main data ([`ReservoirCount`]). From there
 //! on the decoder's state is that of a full decode.
 //!
 //! The frames of a stream of free format do not declare their length: it is the distance of three headers
@@ -64,7 +64,7 @@ use crate::{
 };
 pub(crate) use constant::{Constant, PROOF};
 pub(crate) use header::Header;
-use header::Reservoir;
+use header::ReservoirCount;
 #[cfg(test)]
 pub(crate) use index::FramePositions;
 pub(crate) use index::MpegIndex;
@@ -288,7 +288,7 @@ impl Mpeg<'_> {
         }
         let mut held = 0;
         for start in (link.frames.start.max(self.first)..=first).rev() {
-            let mut reservoir = Reservoir::default();
+            let mut reservoir = ReservoirCount::default();
             // After a lost frame a full decode has no main data, either.
             let Some(here) = self.main_data(start) else { return Some(start) };
             let mut data = (start..=first).filter_map(|index| self.main_data(index));

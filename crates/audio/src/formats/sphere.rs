@@ -24,7 +24,6 @@ const FIRST_LINES: u64 = 16;
 /// The most bytes of a header; writers use 1024.
 const MAX_HEADER: u64 = 64 << 10;
 
-/// `NIST_1A`.
 #[derive(Debug)]
 pub(crate) struct Sphere;
 
@@ -143,7 +142,6 @@ fn find(file: &HeaderBytes<'_>) -> Result<PcmFormat> {
     Ok(PcmFormat::new(data, coding, rate, channels, declared)?.with_declared_samples(declared))
 }
 
-/// The coding of the samples.
 fn coding(fields: &Fields<'_>) -> Result<Coding> {
     let name = fields.text("sample_coding").unwrap_or("pcm");
     let (base, compression) = name.split_once(',').unwrap_or((name, ""));

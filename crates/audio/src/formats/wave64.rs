@@ -19,7 +19,6 @@ use crate::{
 /// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
 const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
 
-/// `riff`, as a GUID.
 #[derive(Debug)]
 pub(crate) struct Wave64;
 

@@ -40,7 +40,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it has more than [`MAX_GROUP`] pages.
-    pub fn next(pages: &[Page], first_page: usize, begin: i64) -> Result<Option<Self>> {
+    pub(crate) fn next(pages: &[Page], first_page: usize, begin: i64) -> Result<Option<Self>> {
         let behind = pages.get(first_page..).unwrap_or_default();
         let Some(length) = behind.iter().take(MAX_GROUP).position(|page| page.granule.is_some()) else {
             return if behind.len() > MAX_GROUP { Err(Self::endless(&behind[0])) } else { Ok(None) };
@@ -50,21 +50,21 @@ impl Claim {
     }
 
     /// The error about a group that begins on this page, and has too many pages or packets.
-    pub fn endless(first: &Page) -> crate::Error {
+    pub(crate) fn endless(first: &Page) -> crate::Error {
         corrupt(format!("more than {MAX_GROUP} Ogg pages or packets without a granule position"))
             .at_byte(first.offset as u64)
     }
 
     /// Granule position at which the first packet of a stream begins to count, by its first group; below 0 if
     /// samples are cut at the start.
-    pub fn first_granule(&self, pages: &[Page]) -> i64 {
+    pub(crate) fn first_granule(&self, pages: &[Page]) -> i64 {
         let first = self.told - self.n_samples;
         if pages[self.pages.end - 1].ends_stream() { first.max(0) } else { first }
     }
 
     /// Granule position after the last sample of a stream, by its last group: that of the last page, or the
     /// end of the packets if they do not reach it.
-    pub fn last_granule(&self, pages: &[Page]) -> i64 {
+    pub(crate) fn last_granule(&self, pages: &[Page]) -> i64 {
         match is_whole(&pages[self.pages.start.saturating_sub(1)..]) {
             true => self.told.min(self.begin + self.n_samples),
             false => self.told,
@@ -75,7 +75,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the difference cannot be repaired.
-    pub fn surplus(&self, Paged { bytes, pages }: Paged<'_>, limits: &ClaimLimits) -> Result<i64> {
+    pub(crate) fn surplus(&self, Paged { bytes, pages }: Paged<'_>, limits: &ClaimLimits) -> Result<i64> {
         let &ClaimLimits { is_last, stream_end, from_page, most } = limits;
         let &Self { begin, told, n_samples, .. } = self;
         let end = begin + n_samples;

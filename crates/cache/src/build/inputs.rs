@@ -22,11 +22,10 @@ use serde_json::Value;
 use super::{DocumentPiece, ReadShard, Shards};
 use crate::{
     Error, ErrorKind, Result,
-    contract::MAX_RECORD_BYTES,
     seed::mix,
     source::{
-        self, AllowPaths, ArrowSource, Entry, FileFormat, OpenFiles, PayloadColumn, RawRecord, SourceOptions,
-        parquet::ParquetSource,
+        self, AllowPaths, ArrowSource, Entry, FileFormat, MAX_RECORD_BYTES, OpenFiles, PayloadColumn,
+        RawRecord, SourceOptions, parquet::ParquetSource,
     },
     storage::{LocalFiles, Storage},
 };
@@ -154,7 +153,6 @@ impl Files {
         Ok(Self { entries, paths, names, kinds, projection, limits })
     }
 
-    /// How recordings are read.
     fn options(&self) -> SourceOptions {
         let (column, allow_paths) = match &self.projection {
             Projection::Recordings { column, allow_paths } => (column.clone(), allow_paths.clone()),

@@ -14,7 +14,7 @@ use crate::{
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
-    source::{OpenRecording, RawRecord, info_of_row},
+    source::{OpenRecording, RawRecord, info_of_row, label_of},
 };
 use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};
 use forebay_dsp::{
@@ -153,7 +153,7 @@ impl Process<InputRows> for FeatureWorker {
         for (row, record) in records.iter().enumerate() {
             match self.one(record, &mut features) {
                 Ok(()) => {
-                    labels.data.extend_from_slice(&record.label().to_le_bytes());
+                    labels.data.extend_from_slice(&label_of(&record.values).to_le_bytes());
                     labels.lengths.push(1);
                 }
                 Err(error) => skips.refused(row as u64, error)?,

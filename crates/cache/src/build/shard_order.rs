@@ -30,7 +30,7 @@ pub enum Interleaving {
 
 /// The result of a piece of a batch.
 #[derive(Debug)]
-pub enum PieceOutcome {
+pub(super) enum PieceOutcome {
     Done {
         processed: Processed,
         /// The errors of the documents left out.
@@ -45,7 +45,7 @@ pub enum PieceOutcome {
 }
 
 /// A shard's reader, lent to a worker, and its next read.
-pub struct ReadTurn<B> {
+pub(super) struct ReadTurn<B> {
     pub shard: usize,
     pub batch: u64,
     /// Rows of the batch that were read before.
@@ -56,7 +56,7 @@ pub struct ReadTurn<B> {
 }
 
 /// Shared by workers and the writer.
-pub struct ShardQueue<B> {
+pub(super) struct ShardQueue<B> {
     order: Interleaving,
     most_batches: u64,
     most_bytes: usize,
@@ -100,7 +100,12 @@ struct QueuedShard<B> {
 
 impl<B> ShardQueue<B> {
     /// Begins at the standings; readers wait while `most_batches` pieces or `most_bytes` are queued.
-    pub fn new(order: Interleaving, standings: Vec<Standing>, most_batches: u64, most_bytes: usize) -> Self {
+    pub(super) fn new(
+        order: Interleaving,
+        standings: Vec<Standing>,
+        most_batches: u64,
+        most_bytes: usize,
+    ) -> Self {
         let shard = |standing: Standing| QueuedShard {
             reader: None,
             is_taken: false,
@@ -149,7 +154,7 @@ impl<B> ShardQueue<B> {
     }
 
     /// Takes a shard to be read; waits until one is available. None if no shard is left, or when stopped.
-    pub fn take(&self) -> Option<ReadTurn<B>> {
+    pub(super) fn take(&self) -> Option<ReadTurn<B>> {
         let mut state = self.lock();
         loop {
             if state.is_stopped || state.shards.iter().all(|shard| shard.has_ended) {
@@ -174,7 +179,7 @@ impl<B> ShardQueue<B> {
 
     /// Returns a reader, with the number of rows read and whether they end a batch; None at the end of the
     /// shard.
-    pub fn give_back(&self, turn: ReadTurn<B>, read: Option<(u64, bool)>) {
+    pub(super) fn give_back(&self, turn: ReadTurn<B>, read: Option<(u64, bool)>) {
         let goes_on = read.is_some();
         let part = turn.reader.as_ref().and_then(|reader| reader.part());
         let mut state = self.lock();
@@ -194,7 +199,7 @@ impl<B> ShardQueue<B> {
     }
 
     /// Hands over the result of a piece.
-    pub fn answer(&self, shard: usize, piece: u64, outcome: PieceOutcome) {
+    pub(super) fn answer(&self, shard: usize, piece: u64, outcome: PieceOutcome) {
         let mut state = self.lock();
         state.bytes += bytes(&outcome);
         state.shards[shard].outcomes.insert(piece, outcome);
@@ -204,7 +209,7 @@ impl<B> ShardQueue<B> {
 
     /// The next piece in order, with its shard; waits for it until `due`. None at `due`, when stopped, or
     /// when all shards are written.
-    pub fn next(&self, due: Option<Instant>) -> Option<(usize, PieceOutcome)> {
+    pub(super) fn next(&self, due: Option<Instant>) -> Option<(usize, PieceOutcome)> {
         let mut state = self.lock();
         loop {
             if state.is_stopped {
@@ -238,22 +243,22 @@ impl<B> ShardQueue<B> {
         }
     }
 
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.lock().is_stopped = true;
         self.free.notify_all();
         self.ready.notify_all();
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.lock().is_stopped
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.lock().shards.iter().all(|shard| shard.is_finished)
     }
 
     /// Shards written, all shards, and the part of all shards that is read.
-    pub fn standing(&self) -> (u64, u64, f64) {
+    pub(super) fn standing(&self) -> (u64, u64, f64) {
         let state = self.lock();
         let finished = state.shards.iter().filter(|shard| shard.is_finished).count() as u64;
         let part: f64 = state.shards.iter().map(|shard| shard.part).sum();

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Process, Processor, Skips, inputs::InputRows};
 use crate::{
-    BatchColumn, Error, ErrorKind, Processed, Result, contract::check_record_bytes, fallible_alloc,
-    fields::DataType,
+    BatchColumn, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType,
+    source::check_record_bytes,
 };
 use forebay_text::{Encoder, Tokenizer};
 

@@ -24,7 +24,7 @@ pub use collate::{
 };
 pub use labels::{StorageLabels, TaskLabels};
 pub use memory::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ};
-pub use record::{MAX_RECORD_BYTES, NO_LABEL, Payload, RawRecord, Record, check_record_bytes};
+pub use record::{Payload, RawRecord, Record};
 
 use crate::{Result, error::Place, order::Assignment};
 
@@ -92,7 +92,7 @@ pub trait Source: RowStore {
     fn reader(self: &Arc<Self>) -> Self::Reader;
 }
 
-/// Reads rows for one thread.
+/// Reads rows for one I/O thread, and keeps what it has opened from row to row.
 pub trait ReadRecords: Send {
     /// What a record holds besides its columns.
     type Payload: Payload;

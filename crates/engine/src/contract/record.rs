@@ -4,28 +4,7 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 
-use crate::{
-    Error, ErrorKind, Result,
-    fields::{Row, Value},
-};
-
-/// The label of a row whose label is null.
-pub const NO_LABEL: i64 = -1;
-
-/// The default limit of a record's bytes: 1 GiB.
-pub const MAX_RECORD_BYTES: u64 = 1 << 30;
-
-/// Checks the size of a record before its bytes are read.
-///
-/// # Errors
-/// [`ErrorKind::TooLarge`] for more than `limit`.
-pub fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
-    if size <= limit {
-        return Ok(());
-    }
-    let message = format!("the record has {size} bytes, max_record_bytes allows {limit}");
-    Err(Error::new(ErrorKind::TooLarge, message))
-}
+use crate::fields::Row;
 
 /// What a source reads of a row besides its columns.
 pub trait Payload: Debug + Send + 'static {
@@ -73,11 +52,6 @@ impl<P> RawRecord<P> {
     pub fn numbered(self, index: u64, seed: u64, epoch: u64) -> Record<P> {
         let Self { payload, values } = self;
         Record { payload, values, index, seed, epoch }
-    }
-
-    /// The label; [`NO_LABEL`] if it is null or the source has no labels.
-    pub fn label(&self) -> i64 {
-        self.values.first().and_then(Value::as_int).unwrap_or(NO_LABEL)
     }
 }
 

@@ -20,7 +20,7 @@ pub const MOST_READERS: usize = 256;
 
 /// How many tickets may be ahead of the draws: at first, and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Credit {
+pub(crate) struct Credit {
     pub first: u64,
     /// At most: it is raised by need.
     pub most: u64,

@@ -23,7 +23,6 @@ pub struct Chapter {
 /// What the batches of an epoch hold together, on all ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CutTotals {
-    /// Of each bucket.
     pub buckets: Vec<BucketTotals>,
     /// Seconds of all draws when batches of as many rows are filled in the order of the draws, and each is
     /// padded to its longest.

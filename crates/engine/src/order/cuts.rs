@@ -90,7 +90,7 @@ pub(crate) trait UncutDraws: Clone {
 
 /// The batches of one pass on one rank.
 #[derive(Debug)]
-pub struct Cuts<D> {
+pub(crate) struct Cuts<D> {
     buckets: Arc<Buckets>,
     base: D,
     /// The draws of an epoch; `None` if the pass is one long epoch.
@@ -157,12 +157,12 @@ impl<D: UncutDraws> Cuts<D> {
     }
 
     /// The first batch that these cuts know.
-    pub fn first_batch(&self) -> u64 {
+    pub(crate) fn first_batch(&self) -> u64 {
         self.known()[0].at.steps * self.share()
     }
 
     /// The start of the chapter that has `batch`; the last chapter's if the pass is over.
-    pub fn chapter_of(&self, batch: u64) -> ChapterStart {
+    pub(crate) fn chapter_of(&self, batch: u64) -> ChapterStart {
         self.find(|at, _| at.steps * self.share() <= batch).at
     }
 

@@ -61,7 +61,7 @@ impl Groups {
         Self { later: starts.iter().skip(1).copied().collect(), names, ..self }
     }
 
-    /// A source in words.
+    /// The source's name, or its number, as messages have it.
     pub(crate) fn name_of(&self, source: usize) -> String {
         match self.names.get(source) {
             Some(name) => format!("{name:?}"),

@@ -14,6 +14,7 @@ mod cuts;
 mod era;
 mod groups;
 mod mixture;
+mod permutation;
 mod reading;
 mod rules;
 mod schedule;

@@ -15,13 +15,15 @@
 use std::sync::Arc;
 
 use super::{
-    Bijection, Copies, Eras, Groups, Reading, ReadingPlace, ShardOrder, WeightedRows, Window,
+    Copies, Groups, Reading, ReadingPlace, ShardOrder, WeightedRows, Window,
     batching::Batching,
     buckets::Buckets,
     cuts::{ChapterStart, CutDraw, Cuts, UncutDraws},
     groups::Stride,
+    permutation::Permutation,
     reading::crop_seed,
     rules::{Assignment, Draw, MixedSources, Order, RankLayout, Rules},
+    weighted::SourceWeights,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -41,7 +43,7 @@ pub struct Schedule {
     per_packer: u64,
     sources: Option<MixedSources>,
     /// The weights of the rows, of each source.
-    weights: Option<Vec<Weighted>>,
+    weights: Option<Vec<SourceWeights>>,
     /// The last permutation used for each source, with its epoch.
     permutations: Vec<Option<(u64, Permutation)>>,
     /// With [`Batching::Cuts`]: the batches, and the draws of the last epoch used before they are cut.
@@ -49,35 +51,8 @@ pub struct Schedule {
     uncut: Option<(u64, Box<Schedule>)>,
 }
 
-/// The weights of a source's rows.
-#[derive(Debug, Clone)]
-struct Weighted {
-    rows: Arc<WeightedRows>,
-    begin: u64,
-    seed: u64,
-    /// The last epoch used.
-    recent: Option<(u64, Copies)>,
-}
-
-impl Weighted {
-    /// The row of a copy, counted over all files.
-    fn row(&mut self, epoch: u64, copy: u64) -> u64 {
-        let copies = match self.recent {
-            Some((known, copies)) if known == epoch => copies,
-            _ => self.recent.insert((epoch, self.rows.epoch(self.seed, epoch))).1,
-        };
-        self.begin + self.rows.row(copies, copy)
-    }
-}
-
 /// The most tickets after one that are looked at for a run of rows with weights.
 const MOST_RUN: u64 = 63;
-
-#[derive(Debug, Clone)]
-enum Permutation {
-    Global(Bijection),
-    Era(Eras),
-}
 
 impl Schedule {
     /// The schedule over shards of `shard_rows` rows.
@@ -148,7 +123,7 @@ impl Schedule {
         for (number, rows) in (1..).zip(weights.iter()) {
             // As permutations.
             let seed = if schedule.sources.is_none() { seed } else { hash(seed, Purpose::Source, [number]) };
-            parts.push(Weighted { rows: rows.clone(), begin, seed, recent: None });
+            parts.push(SourceWeights { rows: rows.clone(), begin, seed, recent: None });
             begin += rows.n_rows();
         }
         schedule.weights = Some(parts);
@@ -368,7 +343,7 @@ impl Schedule {
 
     /// The rows with weights of each source, and their copies in an epoch; none without weights.
     pub fn copies(&self, epoch: u64) -> Vec<(Arc<WeightedRows>, Copies)> {
-        let own = |part: &Weighted| (part.rows.clone(), part.rows.epoch(part.seed, epoch));
+        let own = |part: &SourceWeights| (part.rows.clone(), part.rows.epoch(part.seed, epoch));
         self.weights.iter().flatten().map(own).collect()
     }
 
@@ -574,10 +549,7 @@ impl Schedule {
                 known.insert((epoch, Permutation::new(seed, order, epoch, rows)))
             }
         };
-        match permutation {
-            Permutation::Global(bijection) => bijection.at(offset),
-            Permutation::Era(eras) => eras.at(offset),
-        }
+        permutation.at(offset)
     }
 }
 
@@ -600,15 +572,6 @@ impl UncutDraws for Schedule {
 
     fn place(&mut self, ticket: u64) -> ReadingPlace {
         Self::place(self, 0, ticket)
-    }
-}
-
-impl Permutation {
-    fn new(seed: u64, order: Order, epoch: u64, rows: u64) -> Self {
-        match order {
-            Order::Era { length } => Self::Era(Eras::new(seed, epoch, rows, length)),
-            _ => Self::Global(Bijection::new(seed, Purpose::Global, [epoch, 0], rows)),
-        }
     }
 }
 

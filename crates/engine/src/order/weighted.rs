@@ -10,7 +10,7 @@
 //!
 //! Source: own; systematic sampling as in Madow, "On the theory of systematic sampling, II" (1949).
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result,
@@ -260,6 +260,27 @@ fn scale(highest: f64, bits: u32) -> impl Fn(f64) -> u64 {
     move |weight| {
         let integer = (weight * steps[0] * steps[1]).round() as u64;
         if weight > 0.0 { integer.max(1) } else { 0 }
+    }
+}
+
+/// The weights of a source's rows.
+#[derive(Debug, Clone)]
+pub(super) struct SourceWeights {
+    pub(super) rows: Arc<WeightedRows>,
+    pub(super) begin: u64,
+    pub(super) seed: u64,
+    /// The last epoch used.
+    pub(super) recent: Option<(u64, Copies)>,
+}
+
+impl SourceWeights {
+    /// The row of a copy, counted over all files.
+    pub(super) fn row(&mut self, epoch: u64, copy: u64) -> u64 {
+        let copies = match self.recent {
+            Some((known, copies)) if known == epoch => copies,
+            _ => self.recent.insert((epoch, self.rows.epoch(self.seed, epoch))).1,
+        };
+        self.begin + self.rows.row(copies, copy)
     }
 }
 

@@ -21,11 +21,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use super::thread_pool::{PoolWork, ThreadPool};
 use crate::{
     Error, ErrorKind, Result, cancel,
-    contract::NO_LABEL,
     decode::{AudioDecoder, Info},
     fields::Value,
     source::{
-        ExtraColumn, Recordings, RecordingsReader, RowInfo,
+        ExtraColumn, NO_LABEL, Recordings, RecordingsReader, RowInfo,
         files::{FilesReader, FilesSource, IndexLocation},
     },
 };

@@ -6,6 +6,7 @@
 //! the threads, and of several bad rows the first one that was asked for is the error. In memory are the
 //! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
 
+mod column;
 mod index_build;
 mod thread_pool;
 
@@ -33,6 +34,7 @@ use crate::{
     source::{Record, RecordingSource},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
+pub use column::column;
 pub use index_build::{Bad, IndexBuild, Totals};
 use thread_pool::{PoolWork, ThreadPool};
 

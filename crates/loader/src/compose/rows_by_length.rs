@@ -16,7 +16,7 @@ use crate::{
 
 /// The lengths of the rows that are left, as far as they are needed.
 #[derive(Default)]
-pub struct LengthFilter {
+pub(super) struct LengthFilter {
     /// Of whole recordings.
     pub seconds: Option<RowSeconds>,
     /// The tokens of all rows of the source, if they bound batches.
@@ -31,7 +31,7 @@ impl LengthFilter {
     /// # Errors
     /// [`ErrorKind::Config`] if none is left, or for a column without lengths; as [`RowSeconds::within`] and
     /// [`token_counts`].
-    pub fn apply(
+    pub(super) fn apply(
         &mut self,
         mut rows: Option<Arc<[u64]>>,
         config: &LoaderConfig,
@@ -107,7 +107,7 @@ fn seconds(
 ///
 /// # Errors
 /// As [`Recordings::open`].
-pub fn open_with_durations(
+pub(super) fn open_with_durations(
     config: &LoaderConfig,
     options: &SourceOptions,
 ) -> Result<(Recordings, Option<String>), Error> {
@@ -139,7 +139,7 @@ pub fn open_with_durations(
 }
 
 /// Logs how many rows are left out.
-pub fn tell_of_left_out(left_out: LeftOut, config: &LoaderConfig, least_seconds: f64) {
+pub(super) fn tell_of_left_out(left_out: LeftOut, config: &LoaderConfig, least_seconds: f64) {
     let LeftOut { too_short, too_long, too_many_tokens, too_many_per_second } = left_out;
     if let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole()
         && too_short + too_long > 0

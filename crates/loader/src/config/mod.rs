@@ -11,6 +11,7 @@ mod references;
 mod buckets;
 mod clip;
 mod conflicts;
+pub(crate) mod kind;
 mod limits;
 pub(crate) mod loader;
 mod objects;
@@ -171,7 +172,6 @@ impl LoaderConfig {
         })
     }
 
-    /// The tracks of these recordings.
     pub fn tracks(&self) -> Vec<Option<u32>> {
         self.recordings().iter().map(|recording| recording.track).collect()
     }

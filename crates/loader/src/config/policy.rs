@@ -28,7 +28,7 @@ impl Default for PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// The policy, without excluded rows.
+    /// The policy, without excluded rows; adds a problem for each value out of range.
     pub fn check(&self, problems: &mut Vec<String>) -> Policy {
         for (name, value) in [("on_error", &self.on_error), ("on_io_error", &self.on_io_error)] {
             problems.extend(one_of(name, value, &["skip", "raise"]));

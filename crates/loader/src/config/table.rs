@@ -14,7 +14,7 @@
 //! name: Kind = default, identity, check, eval(value), elsewhere(other, names);
 //! ```
 //!
-//! - `Kind` is a type of [`kind`]. Without a default the parameter is required.
+//! - `Kind` is a type of [`kind`](super::kind). Without a default the parameter is required.
 //! - The identity is the part of a state that depends on the parameter and is compared when the state is
 //!   loaded. `state`: the value. `state(keys)`: values derived from it, each by the method of that name.
 //!   `data`: the data that it selects, such as the files or their streams. `free`: nothing, so the parameter
@@ -29,243 +29,6 @@
 use super::CountOrAuto;
 use super::advice::{INSTEAD, nearest};
 use crate::error::shown;
-
-pub mod kind {
-    use std::{collections::BTreeMap, path::PathBuf};
-
-    use crate::engine::MaxErrors;
-
-    pub type Int = i64;
-    pub type OptionalInt = Option<i64>;
-    pub type Seed = u64;
-    pub type OptionalSeed = Option<u64>;
-    pub type CountOrAuto = super::CountOrAuto;
-    pub type Float = f64;
-    pub type OptionalFloat = Option<f64>;
-    pub type Bool = bool;
-    pub type Text = String;
-    pub type OptionalText = Option<String>;
-    pub type OptionalPath = Option<PathBuf>;
-    pub type OnError = String;
-    pub type OptionalMaxErrors = Option<MaxErrors>;
-    pub type Sources = crate::config::Sources;
-    pub type Weights = crate::config::Weights;
-    pub type Exclude = crate::config::Exclude;
-    pub type Folders = crate::source::AllowPaths;
-    pub type TextSources = crate::config::TextSources;
-    pub type StoreOptions = crate::storage::StoreOptions;
-    pub type Names = Option<crate::config::Names>;
-    pub type Texts = Vec<String>;
-    pub type Waveforms = Option<crate::config::Waveforms>;
-    pub type Tracks = Option<crate::config::Tracks>;
-    pub type Ids = BTreeMap<String, u32>;
-    pub type Features = Option<crate::config::FeatureObject>;
-    pub type Crop = Option<crate::config::CropObject>;
-    pub type Batching = Option<crate::config::BatchingObject>;
-    pub type Augment = crate::config::AugmentObject;
-    pub type Sampling = Option<crate::config::SamplingObject>;
-    pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
-    pub type Tokenizer = crate::config::Opaque;
-    pub type Dataset = crate::config::Opaque;
-}
-
-/// The name of a [`kind`] in the documentation (`docs`) and in the stub (`stub`).
-#[macro_export]
-#[doc(hidden)]
-macro_rules! kind_text {
-    (docs Int) => {
-        "int"
-    };
-    (stub Int) => {
-        "int"
-    };
-    (docs OptionalInt) => {
-        "int, optional"
-    };
-    (stub OptionalInt) => {
-        "int | None"
-    };
-    (docs Seed) => {
-        "int"
-    };
-    (stub Seed) => {
-        "int"
-    };
-    (docs OptionalSeed) => {
-        "int, optional"
-    };
-    (stub OptionalSeed) => {
-        "int | None"
-    };
-    (docs CountOrAuto) => {
-        "int or \"auto\""
-    };
-    (stub CountOrAuto) => {
-        "int | Literal[\"auto\"]"
-    };
-    (docs Float) => {
-        "float"
-    };
-    (stub Float) => {
-        "float"
-    };
-    (docs OptionalFloat) => {
-        "float, optional"
-    };
-    (stub OptionalFloat) => {
-        "float | None"
-    };
-    (docs Bool) => {
-        "bool"
-    };
-    (stub Bool) => {
-        "bool"
-    };
-    (docs Text) => {
-        "str"
-    };
-    (stub Text) => {
-        "str"
-    };
-    (docs OptionalText) => {
-        "str, optional"
-    };
-    (stub OptionalText) => {
-        "str | None"
-    };
-    (docs OptionalPath) => {
-        "path, optional"
-    };
-    (stub OptionalPath) => {
-        "str | PathLike[str] | None"
-    };
-    (docs OnError) => {
-        "str"
-    };
-    (stub OnError) => {
-        "Literal[\"skip\", \"raise\"]"
-    };
-    (docs OptionalMaxErrors) => {
-        "int or float, optional"
-    };
-    (stub OptionalMaxErrors) => {
-        "float | None"
-    };
-    (docs Sources) => {
-        "path, sequence of paths, datasets.Dataset, or dict of names and these"
-    };
-    (stub Sources) => {
-        "_Sources"
-    };
-    (docs Weights) => {
-        "dict, or list of (batch, dict), optional"
-    };
-    (stub Weights) => {
-        "_Weights | None"
-    };
-    (docs Exclude) => {
-        "path or sequence of int, optional"
-    };
-    (stub Exclude) => {
-        "str | PathLike[str] | Iterable[int] | None"
-    };
-    (docs Folders) => {
-        "bool, path or sequence of paths, optional"
-    };
-    (stub Folders) => {
-        "bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None"
-    };
-    (docs StoreOptions) => {
-        "dict, optional"
-    };
-    (stub StoreOptions) => {
-        "Mapping[str, str | bool | None] | None"
-    };
-    (docs TextSources) => {
-        "path, sequence of paths, object of forebay.text, or dict of names and these"
-    };
-    (stub TextSources) => {
-        "_TextSources"
-    };
-    (docs Names) => {
-        "str or sequence of str, optional"
-    };
-    (stub Names) => {
-        "str | Sequence[str] | None"
-    };
-    (docs Texts) => {
-        "sequence of str, optional"
-    };
-    (stub Texts) => {
-        "Sequence[str] | None"
-    };
-    (docs Waveforms) => {
-        "dict of str and columns, optional"
-    };
-    (stub Waveforms) => {
-        "Mapping[str, str | Sequence[str]] | None"
-    };
-    (docs Tracks) => {
-        "int, or dict of str and int, optional"
-    };
-    (stub Tracks) => {
-        "int | Mapping[str, int | Sequence[int]] | None"
-    };
-    (docs Ids) => {
-        "dict, optional"
-    };
-    (stub Ids) => {
-        "Mapping[str, int] | None"
-    };
-    (docs Features) => {
-        "str or object of forebay.features, optional"
-    };
-    (stub Features) => {
-        "_Features | None"
-    };
-    (docs Crop) => {
-        "object of forebay.crops, optional"
-    };
-    (stub Crop) => {
-        "_Crops | None"
-    };
-    (docs Batching) => {
-        "object of forebay.batching, optional"
-    };
-    (stub Batching) => {
-        "_Batches | None"
-    };
-    (docs Augment) => {
-        "bool or sequence of objects of forebay.augment"
-    };
-    (stub Augment) => {
-        "bool | _Steps"
-    };
-    (docs Sampling) => {
-        "object of forebay.sampling, optional"
-    };
-    (stub Sampling) => {
-        "_Rows | None"
-    };
-    (docs Targets) => {
-        "dict of str and objects of forebay.targets, or one object, optional"
-    };
-    (stub Targets) => {
-        "_Targets | None"
-    };
-    (docs Tokenizer) => {
-        "path, tokenizer or callable, optional"
-    };
-    (stub Tokenizer) => {
-        "str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]] | None"
-    };
-    (docs Dataset) => {
-        "AsyncDataset"
-    };
-    (stub Dataset) => {
-        "AsyncDataset"
-    };
-}
 
 /// A default as Python writes it.
 #[macro_export]
@@ -282,7 +45,7 @@ macro_rules! python_literal {
     };
 }
 
-/// A default as a value of its [`kind`].
+/// A default as a value of its [`kind`](super::kind).
 macro_rules! value {
     (Text $value:tt) => {
         $value.to_owned()
@@ -396,7 +159,7 @@ macro_rules! config_struct {
     })+) => {
         $($attribute)*
         pub struct $config {
-            $($(#[doc = $doc])+ pub $name: $crate::config::table::kind::$kind,)+
+            $($(#[doc = $doc])+ pub $name: $crate::config::kind::$kind,)+
         }
 
         impl Default for $config {

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Bytes of memory that this process may use; `None` if the system does not tell.
-pub fn usable() -> Option<u64> {
+pub(super) fn usable() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     group_limit(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()

@@ -274,7 +274,6 @@ struct HeardLabel {
     start: f64,
 }
 
-/// One thread's working memory.
 #[derive(Debug, Default)]
 pub struct FramesScratch {
     events: Vec<HeardEvent>,

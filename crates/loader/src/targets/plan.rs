@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    contract::NO_LABEL,
     fields::{DataType, Dim, Field},
-    source::{ClassNames, ColumnType, ExtraColumn, Item, Nesting},
+    source::{ClassNames, ColumnType, ExtraColumn, Item, NO_LABEL, Nesting},
 };
 
 impl Target {

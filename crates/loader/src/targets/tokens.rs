@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The most tokens of a row of a target that names no limit.
-pub const USUAL_MOST_TOKENS: u64 = 4096;
+pub(super) const USUAL_MOST_TOKENS: u64 = 4096;
 
 /// The most by which a time that is the start or the end of a clip may differ from it.
 const ROUNDED_SECONDS: f64 = 0.025;

@@ -9,9 +9,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    contract::NO_LABEL,
     fields::{Row, Sparse, Value},
-    source::{Item, Nesting},
+    source::{Item, NO_LABEL, Nesting},
 };
 
 impl Target {

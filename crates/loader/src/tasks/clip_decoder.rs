@@ -34,7 +34,7 @@ pub(super) struct DecodedClip<'a> {
     pub clips: &'a [f32],
 }
 
-pub(super) struct RowRecording<'a> {
+pub(super) struct OpenedRow<'a> {
     recording: OpenRecording<'a>,
     /// Of the row, which may be a segment of it.
     pub info: Info,
@@ -42,14 +42,14 @@ pub(super) struct RowRecording<'a> {
     row: Range<u64>,
 }
 
-impl RowRecording<'_> {
+impl OpenedRow<'_> {
     fn extent(&self) -> RowExtent {
         let Info { sample_rate, n_samples, .. } = self.info;
         RowExtent { sample_rate, start: self.row.start, n_samples }
     }
 
     /// Where the row begins in its recording, seconds.
-    pub fn row_start(&self) -> f64 {
+    pub(super) fn row_start(&self) -> f64 {
         self.extent().start_seconds()
     }
 }
@@ -59,14 +59,14 @@ impl ClipDecoder {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
-    pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<RowRecording<'a>> {
+    pub(super) fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<OpenedRow<'a>> {
         self.held = None;
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
         let (info, row) = info_of_row(recording.info(), record.payload.file.as_deref())?;
         if record.payload.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
-        Ok(RowRecording { recording, info, row })
+        Ok(OpenedRow { recording, info, row })
     }
 
     /// Decodes a span of the row, of each channel or of what the plan's features need.
@@ -74,11 +74,11 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &RowRecording<'_>,
+        opened: &OpenedRow<'_>,
         span: Range<u64>,
         takes_mean: bool,
     ) -> Result<()> {
-        let RowRecording { recording, info, row } = opened;
+        let OpenedRow { recording, info, row } = opened;
         if record.payload.file.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..*info }
@@ -121,7 +121,7 @@ impl ClipDecoder {
     /// # Errors
     /// As [`Self::open`] and of the decoder; [`ErrorKind::Config`] for a section that begins outside of the
     /// recording, [`ErrorKind::TooLarge`] for too many samples.
-    pub fn waveform(
+    pub(super) fn waveform(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
@@ -154,11 +154,11 @@ impl ClipDecoder {
 
     /// Decodes all that the clips of an example certainly need, if that is less than what they need one by
     /// one. If it fails, the clips tell, each for what it needs.
-    pub fn decode_ahead(
+    pub(super) fn decode_ahead(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &RowRecording<'_>,
+        opened: &OpenedRow<'_>,
         begin: ClipStart,
     ) {
         let of = opened.extent();
@@ -180,11 +180,11 @@ impl ClipDecoder {
     ///
     /// # Errors
     /// Of the decoder; those of the places.
-    pub fn cut(
+    pub(super) fn cut(
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &RowRecording<'_>,
+        opened: &OpenedRow<'_>,
         (begin, view): (ClipStart, u32),
     ) -> Result<DecodedClip<'_>> {
         let AudioPlan { features, crop: rule, .. } = planner.plan();
@@ -263,7 +263,7 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &RowRecording<'_>,
+        opened: &OpenedRow<'_>,
         span: &Range<u64>,
     ) -> Result<()> {
         let is_held = |held: &Range<u64>| held.start <= span.start && span.end <= held.end;

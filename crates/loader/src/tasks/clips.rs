@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::{
     RECORDING_LABELS,
-    clip_decoder::{ClipDecoder, DecodedClip, RowRecording},
+    clip_decoder::{ClipDecoder, DecodedClip, OpenedRow},
     clip_planner::{AudioPlan, BatchPadding, ClipPlace, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
@@ -310,7 +310,7 @@ impl ClipMaker {
     fn render(
         &mut self,
         record: &Record,
-        opened: &RowRecording<'_>,
+        opened: &OpenedRow<'_>,
         begin: ClipStart,
     ) -> Result<(FieldValues, SmallVec<[RenderedClip; 4]>)> {
         let plan = self.task.planner.plan();

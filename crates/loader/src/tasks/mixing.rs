@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 8;
 
 /// A partner that was mixed in.
 #[derive(Debug)]
-pub struct MixedPartner {
+pub(super) struct MixedPartner {
     /// The number of the step among those that mix.
     pub step: usize,
     /// Its position in its source.
@@ -49,7 +49,7 @@ pub struct MixedPartner {
 
 /// One worker's part of the steps that read other recordings.
 #[derive(Debug, Default)]
-pub struct Mixer {
+pub(super) struct Mixer {
     makers: Vec<Maker>,
     convolver: Convolver,
     /// What was mixed into the last clip, in order.
@@ -86,7 +86,7 @@ impl fmt::Debug for Maker {
 
 impl Mixer {
     /// For the steps in the plan of these places, and examples whose targets may follow the time of clips.
-    pub fn new(planner: &ClipPlanner, follows_time: bool) -> Self {
+    pub(super) fn new(planner: &ClipPlanner, follows_time: bool) -> Self {
         let readings = planner.plan().augment.readings().zip(&planner.plan().mix_sources);
         let makers = readings.map(|((_, reading), mix_sources)| Maker {
             mix_sources: mix_sources.clone(),
@@ -105,7 +105,7 @@ impl Mixer {
     ///
     /// # Errors
     /// If a recording cannot be read by the system, or an allocation failed.
-    pub fn apply(
+    pub(super) fn apply(
         &mut self,
         kind: &StepKind,
         own: u64,

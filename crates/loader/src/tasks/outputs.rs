@@ -460,7 +460,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         self.outputs.iter().filter_map(|output| match output {
             OutputField::Target(target) => Some(&**target),
             _ => None,

@@ -18,7 +18,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc, source::Record};
 
 /// Reads the waveforms of rows, for one worker.
 #[derive(Debug)]
-pub struct WaveformReader {
+pub(super) struct WaveformReader {
     others: Vec<OtherWaveform>,
     /// As in [`WaveformPlan`].
     recordings: Vec<usize>,
@@ -46,7 +46,7 @@ impl fmt::Debug for OtherWaveform {
 
 impl WaveformReader {
     /// For the places of these clips; `None` if a row has one recording.
-    pub fn new(planner: &ClipPlanner) -> Option<Self> {
+    pub(super) fn new(planner: &ClipPlanner) -> Option<Self> {
         let WaveformPlan { recordings, names, others, fills_missing, .. } =
             planner.plan().waveforms.as_ref()?;
         let other = |OtherRecordings(pool): &OtherRecordings| OtherWaveform {
@@ -72,7 +72,13 @@ impl WaveformReader {
     ///
     /// # Errors
     /// As of the first recording, with the name of the recording.
-    pub fn join(&mut self, record: &Record, place: ClipPlace, first: &[f32], n: usize) -> Result<&[f32]> {
+    pub(super) fn join(
+        &mut self,
+        record: &Record,
+        place: ClipPlace,
+        first: &[f32],
+        n: usize,
+    ) -> Result<&[f32]> {
         let named =
             |name: &str, error: Error| Error { message: format!("{name}: {}", error.message), ..error };
         let others = self.others.iter_mut().zip(&mut self.read).zip(self.names.iter().skip(1));
@@ -96,7 +102,7 @@ impl WaveformReader {
     }
 
     /// Whether the last row has the recording of each waveform.
-    pub fn present(&self) -> impl Iterator<Item = bool> {
+    pub(super) fn present(&self) -> impl Iterator<Item = bool> {
         self.recordings.iter().map(|&number| self.is_present.get(number).is_none_or(|present| *present))
     }
 }

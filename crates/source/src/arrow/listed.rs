@@ -82,7 +82,6 @@ impl ListArrays {
         [&self.outer.0, &self.items].into_iter().chain(inner).chain(rate)
     }
 
-    /// The array of the numbers.
     pub(super) fn items(&self) -> &Array {
         &self.items
     }

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, columns,
-    contract::NO_LABEL,
     fields::{Row, Value},
     memory_permits::MemoryPermits,
     nested::{NestedColumn, most_json},
+    record_rules::NO_LABEL,
 };
 
 /// The most open files of a reader; readers share open files.

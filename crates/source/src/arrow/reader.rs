@@ -17,12 +17,13 @@ use super::{
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, WholeRecord,
     columns::ExtraColumn,
-    contract::{MemoryLimiter, ReadRecords, check_record_bytes},
+    contract::{MemoryLimiter, ReadRecords},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::MemoryPermits,
     open_files::OpenFiles,
     path_policy,
+    record_rules::check_record_bytes,
     row_files::ReadRows,
 };
 

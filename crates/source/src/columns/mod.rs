@@ -64,7 +64,6 @@ impl PayloadColumn {
     }
 }
 
-/// The columns of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatColumns {
     /// Lists of structs, or texts of JSON; of pairs, those that are chosen.
@@ -72,7 +71,6 @@ pub struct ChatColumns {
     pub beside: OtherChatColumns,
 }
 
-/// The columns beside conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherChatColumns {
     /// The tools of each conversation.
@@ -90,7 +88,6 @@ pub struct PairColumns {
 }
 
 impl ChatColumns {
-    /// The columns with these names.
     pub(crate) fn new(messages: &str, beside: OtherChatColumns) -> Self {
         Self { messages: messages.to_owned(), beside }
     }
@@ -114,7 +111,7 @@ impl IdFields {
 /// A value that is read for each row in addition to its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraColumn {
-    /// The class, [`NO_LABEL`](crate::contract::NO_LABEL) if it is null.
+    /// The class, [`NO_LABEL`](crate::NO_LABEL) if it is null.
     Label,
     /// The recording's own path, empty if it is null, not UTF-8, or longer than 4096 bytes.
     Path,

@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, Result, fields};
 const MOST_BYTES: usize = 64 << 20;
 
 /// The messages of a conversation, and the tools that it may use.
-pub type Messages = (Vec<Value>, Option<Value>);
+pub(crate) type Messages = (Vec<Value>, Option<Value>);
 
 /// Where the parts of a conversation are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ fn field<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value> {
     field(object.get_mut(first)?, rest)
 }
 
-/// The object in a line.
+/// The JSON object of a line; an error for any other value.
 pub(super) fn object(bytes: &[u8]) -> Result<Value> {
     let line = json(bytes, "the line")?;
     if line.is_object() {
@@ -117,7 +117,7 @@ pub(super) fn list(value: Value, what: &str) -> Result<Vec<Value>> {
     }
 }
 
-/// Tools, if there are some.
+/// The tools; `None` for a null or an empty list.
 fn some(tools: Value) -> Option<Value> {
     let is_empty = tools.is_null() || tools.as_array().is_some_and(Vec::is_empty);
     (!is_empty).then_some(tools)

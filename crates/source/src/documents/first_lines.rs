@@ -6,10 +6,8 @@ use super::{
     ChatForm, DocumentForm, DocumentRequest, PairForm, TextContent, conversation, field, lines::LinesSource,
 };
 use crate::{
-    Error, ErrorKind, Result, Storage, WholeRecord,
-    contract::{MAX_RECORD_BYTES, ReadRecords},
-    open_files::OpenFiles,
-    row_files::DocumentFiles,
+    Error, ErrorKind, Result, Storage, WholeRecord, contract::ReadRecords, open_files::OpenFiles,
+    record_rules::MAX_RECORD_BYTES, row_files::DocumentFiles,
 };
 
 /// Opens files with a text in each line.

@@ -55,7 +55,7 @@ enum DocumentKind {
 
 use DocumentKind::{Chats, IdFields, Ids, Texts};
 
-/// A line for each format.
+/// What the rows of each format may have, and how its files are opened.
 const FORMATS: &[(FileFormat, &[DocumentKind], OpenDocuments)] = &[
     (FileFormat::Parquet, &[Texts, Chats, Ids, IdFields], columns::open_parquet),
     (FileFormat::Arrow, &[Texts, Chats], columns::open_arrow),
@@ -115,7 +115,7 @@ fn check_content(
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// The format of all files.
+/// The format that all files have, or any of token ids; an error if they differ.
 fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<FileFormat> {
     let mut common: Option<(&PathBuf, FileFormat)> = None;
     for path in paths {
@@ -139,7 +139,7 @@ fn common_format(storage: &Arc<dyn Storage>, paths: &[PathBuf]) -> Result<FileFo
     })
 }
 
-/// The format of a file.
+/// The format of a file by its name and first bytes; an error if neither says it.
 fn format_of(storage: &Arc<dyn Storage>, path: &Path) -> Result<FileFormat> {
     match FileFormat::detect(storage, &Arc::from(path))? {
         Some(format) => Ok(format),

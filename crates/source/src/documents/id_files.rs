@@ -25,18 +25,18 @@ use bytes::Bytes;
 use super::{DocumentForm, DocumentRequest};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
-    contract::{MAX_RECORD_BYTES, ReadRecords, check_record_bytes},
+    contract::ReadRecords,
     fallible_alloc,
     ids::IdType,
     open_files::{FileSet, OpenFiles},
     parallel,
+    record_rules::{MAX_RECORD_BYTES, check_record_bytes},
     row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile, Version},
     urls,
 };
 
-/// The rows of a group.
 const GROUP_ROWS: u64 = 256;
 /// The bytes that are read at a time of an index, and of ids.
 const INDEX_PIECE: usize = 64 << 10;
@@ -67,7 +67,6 @@ struct IdFile {
 #[derive(Debug)]
 pub(super) struct IdFiles {
     files: FileSet,
-    /// One for each shard.
     tables: Vec<IdFile>,
     max_record_bytes: u64,
 }
@@ -78,7 +77,7 @@ impl IdFiles {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::Format`], [`ErrorKind::Truncated`] for a file that
     /// is shorter than it says, [`ErrorKind::Unsupported`] for another type, those of [`StoredFile`].
-    pub fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
+    pub(super) fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(data_path(path))).collect();
         let threads = urls::threads_for(&paths, 8);
@@ -91,7 +90,7 @@ impl IdFiles {
         Ok(Self { files, tables, max_record_bytes })
     }
 
-    pub fn reader(self: &Arc<Self>) -> IdFilesReader {
+    pub(super) fn reader(self: &Arc<Self>) -> IdFilesReader {
         IdFilesReader { source: Arc::clone(self), open: None }
     }
 }

@@ -67,7 +67,7 @@ impl LineIndex {
     /// [`ErrorKind::TooLarge`] for a compressed file with too much text, [`ErrorKind::Unsupported`],
     /// [`ErrorKind::Closed`] once the work is stopped, those of [`StoredFile`]. A stream that is damaged or
     /// cut off is none.
-    pub fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>, sidecars: &Sidecars) -> Result<Self> {
+    pub(super) fn of(storage: &Arc<dyn Storage>, path: &Arc<Path>, sidecars: &Sidecars) -> Result<Self> {
         let file = StoredFile::open(storage, path)?;
         let version = file.version();
         let place = storage.resolve(path).ok().filter(|_| version.size >= KEPT_FROM);
@@ -92,9 +92,9 @@ impl LineIndex {
             Some(compression) => lines.read_streams(bytes, compression, most_unpacked(version.size)),
         };
         let damage = match damage.map_err(|stop| match stop {
-            Stop::Unread(error) => unread(error, compression, version.size),
-            Stop::TooLong => too_long(version.size),
-            Stop::Error(error) => error,
+            CountEnd::Unread(error) => unread(error, compression, version.size),
+            CountEnd::TooLong => too_long(version.size),
+            CountEnd::Error(error) => error,
         }) {
             Ok(()) => {
                 lines.end_line()?;
@@ -108,13 +108,13 @@ impl LineIndex {
 }
 
 /// Why counting ended.
-enum Stop {
+enum CountEnd {
     Unread(io::Error),
     TooLong,
     Error(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CountEnd {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
@@ -146,9 +146,9 @@ impl LineCounter {
         mut bytes: BufReader<FileBytes>,
         compression: Compression,
         most: u64,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), CountEnd> {
         loop {
-            if bytes.fill_buf().map_err(Stop::Unread)?.is_empty() {
+            if bytes.fill_buf().map_err(CountEnd::Unread)?.is_empty() {
                 return Ok(());
             }
             self.stream = bytes.get_ref().place() - bytes.buffer().len() as u64;
@@ -160,7 +160,7 @@ impl LineCounter {
                     stream.into_inner()
                 }
                 Compression::Zstd => {
-                    let stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(Stop::Unread)?;
+                    let stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(CountEnd::Unread)?;
                     let mut stream = stream.single_frame();
                     self.read(&mut stream, most)?;
                     stream.finish()
@@ -169,11 +169,11 @@ impl LineCounter {
         }
     }
 
-    fn read(&mut self, bytes: &mut dyn Read, most: u64) -> Result<(), Stop> {
+    fn read(&mut self, bytes: &mut dyn Read, most: u64) -> Result<(), CountEnd> {
         let mut piece: Vec<u8> = fallible_alloc::filled(PIECE, 0)?;
         loop {
             cancel::check("opening")?;
-            let n = read_some(bytes, &mut piece).map_err(Stop::Unread)?;
+            let n = read_some(bytes, &mut piece).map_err(CountEnd::Unread)?;
             if n == 0 {
                 return Ok(());
             }
@@ -184,7 +184,7 @@ impl LineCounter {
             }
             self.n_read += n as u64;
             if self.n_read > most {
-                return Err(Stop::TooLong);
+                return Err(CountEnd::TooLong);
             }
             self.add(text)?;
         }

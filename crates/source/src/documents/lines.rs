@@ -21,7 +21,7 @@ use super::line_index::{LineGroup, LineIndex};
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
     compression::Compression,
-    contract::{ReadRecords, check_record_bytes},
+    contract::ReadRecords,
     fallible_alloc,
     fields::Row,
     files::{
@@ -30,6 +30,7 @@ use crate::{
     },
     open_files::{FileSet, OpenFiles},
     parallel,
+    record_rules::check_record_bytes,
     row_files::{DocumentFiles, DynReader},
     shard::check_rows,
     storage::{CountedStorage, Storage, StoredFile},
@@ -58,7 +59,7 @@ impl LinesSource {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] for a damaged
     /// stream without a row before the damage, those of [`LineIndex::of`].
-    pub fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
+    pub(super) fn open(storage: Arc<dyn Storage>, paths: &[PathBuf], max_record_bytes: u64) -> Result<Self> {
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let threads = urls::threads_for(&paths, 8);
@@ -82,7 +83,7 @@ impl LinesSource {
         Ok(Self { files, indexes, max_record_bytes })
     }
 
-    pub fn reader(self: &Arc<Self>) -> LinesReader {
+    pub(super) fn reader(self: &Arc<Self>) -> LinesReader {
         LinesReader { source: Arc::clone(self), starts: None, stream: None, blocks: VecDeque::new() }
     }
 }
@@ -103,8 +104,7 @@ impl DocumentFiles for LinesSource {
     }
 }
 
-/// Reads lines, for one thread.
-pub struct LinesReader {
+pub(super) struct LinesReader {
     source: Arc<LinesSource>,
     /// A shard, and the first row of each of its groups.
     starts: Option<(usize, Vec<u64>)>,

@@ -29,9 +29,10 @@ mod tests;
 
 use std::{borrow::Cow, path::PathBuf, str, sync::Arc};
 
-pub use self::conversation::{ChatForm, Messages};
+pub use self::conversation::ChatForm;
+pub(crate) use self::conversation::Messages;
 use self::formats::DocumentRequest;
-pub use self::pair::PairForm;
+pub(crate) use self::pair::PairForm;
 pub use self::sources::{DocumentSources, DocumentsReader};
 use crate::{
     DiskCache, Error, ErrorKind, Result, Storage,

@@ -23,7 +23,7 @@ impl PairForm {
         Self { names, is_line }
     }
 
-    /// The columns.
+    /// The columns of the chosen and the rejected conversation, and of a prompt.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }

@@ -51,11 +51,11 @@ use super::{
 };
 use crate::{
     BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, SourceOptions,
-    contract::NO_LABEL,
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
     parallel,
+    record_rules::NO_LABEL,
     seed::mix,
 };
 

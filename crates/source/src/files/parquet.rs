@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cells, columns,
-    contract::MAX_RECORD_BYTES,
     fields::Value,
     parquet::table::ParquetTable,
+    record_rules::MAX_RECORD_BYTES,
     storage::{Storage, Version},
 };
 

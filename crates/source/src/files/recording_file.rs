@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::FilesSource;
 use crate::{
-    Result, block::BlockPool, contract::check_record_bytes, memory_permits::MemoryPermits,
+    Result, block::BlockPool, memory_permits::MemoryPermits, record_rules::check_record_bytes,
     storage::StoredFile, urls,
 };
 use forebay_audio::RangeIndex;

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
     columns::{ExtraColumn, IdFields, PayloadColumn},
-    contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
+    contract::{MemoryLimiter, Permit, ReadRecords},
     fallible_alloc,
     fields::{Row, Value},
     ids,
@@ -30,6 +30,7 @@ use crate::{
     nested::most_json,
     open_files::OpenFiles,
     path_policy,
+    record_rules::check_record_bytes,
     row_files::ReadRows,
     storage::StoredFile,
 };
@@ -81,7 +82,6 @@ impl ParquetReader {
         Self { source, files: Vec::new(), current: None, permits: MemoryPermits::default(), permit: None }
     }
 
-    /// A row of ids.
     fn read_ids(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let found = self.with_values(shard, row, run, |values, at| values.numbers(0, "id", at));
         // The pages are dropped, unless the row was one of many.

@@ -17,11 +17,12 @@ use super::plan::{ColumnPlan, PlannedLists, PlannedRate};
 use crate::{
     Error, ErrorKind, Result, cells,
     columns::{self, in_column},
-    contract::{NO_LABEL, Permit, SMALL_READ},
+    contract::{Permit, SMALL_READ},
     fields::{Row, Value},
     ids::IdType,
     lists::{ListItem, ListValues, of_array, row_rate},
     nested::{JsonText, NestedColumn, write_array},
+    record_rules::NO_LABEL,
 };
 
 /// Some rows of a row group, decoded.

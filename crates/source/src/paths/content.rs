@@ -35,7 +35,7 @@ pub(super) struct FolderContent {
 
 impl FolderContent {
     /// Logs what a folder of recordings has beside them.
-    pub fn warn(&self, folder: &Path) {
+    pub(super) fn warn(&self, folder: &Path) {
         let unread: Vec<_> = self.unread().collect();
         if let Some(&(ending, name, _)) = unread.first() {
             let counted = unread.iter().map(|(ending, name, n)| format!("{n} of {name} (.{ending})"));
@@ -61,7 +61,7 @@ impl FolderContent {
     }
 
     /// Counts a file; returns whether it is a shard.
-    pub fn count(&mut self, reads: Reads, name: &OsStr) -> bool {
+    pub(super) fn count(&mut self, reads: Reads, name: &OsStr) -> bool {
         if let Some(format) = reads.format_of(name) {
             *self.formats.entry(format).or_default() += 1;
             return true;
@@ -76,13 +76,13 @@ impl FolderContent {
     }
 
     /// Counts the shards of a folder that `save_to_disk` wrote.
-    pub fn saved(&mut self, reads: Reads, shards: &[PathBuf]) {
+    pub(super) fn saved(&mut self, reads: Reads, shards: &[PathBuf]) {
         let formats = shards.iter().filter_map(|shard| reads.format_of(name_of(shard)));
         formats.for_each(|format| *self.formats.entry(format).or_default() += 1);
     }
 
     /// Such as `12 files that end in .wav, 3 in .txt`, with advice for recordings.
-    pub fn told(&self, reads: Reads) -> String {
+    pub(super) fn told(&self, reads: Reads) -> String {
         let mut others: Vec<(&String, u64)> = self.others.iter().map(|(ending, &n)| (ending, n)).collect();
         others.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
         let counted = others.iter().take(4).enumerate().map(|(number, (ending, n))| {

@@ -74,7 +74,7 @@ pub(super) struct FolderWalk<'a> {
 }
 
 impl<'a> FolderWalk<'a> {
-    pub fn new(reads: Reads, storage: &'a Arc<dyn Storage>) -> Self {
+    pub(super) fn new(reads: Reads, storage: &'a Arc<dyn Storage>) -> Self {
         let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
         Self { reads, storage, tree, left, has_links: false, folders }
     }
@@ -133,7 +133,7 @@ impl<'a> FolderWalk<'a> {
     }
 
     /// Adds what one path stands for, of `n` that are expanded; returns whether it is a file as it is named.
-    pub fn entry(&mut self, path: &Path, n: usize, files: &mut Vec<PathBuf>) -> Result<bool> {
+    pub(super) fn entry(&mut self, path: &Path, n: usize, files: &mut Vec<PathBuf>) -> Result<bool> {
         if urls::is_url(path) {
             return self.url(path, files);
         }
@@ -169,7 +169,7 @@ impl<'a> FolderWalk<'a> {
     }
 
     /// Adds the files that a folder stands for.
-    pub fn folder(&mut self, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    pub(super) fn folder(&mut self, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         let (before, mut found) = (files.len(), FolderContent::default());
         self.below(folder, &Way::default(), files, &mut found)?;
         if !found.tables.is_empty() {

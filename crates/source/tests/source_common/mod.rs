@@ -22,9 +22,9 @@ use arrow_ipc::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
-use forebay_engine::contract::{NO_LABEL, Source};
+use forebay_engine::contract::Source;
 use forebay_source::parquet::ParquetSource;
-use forebay_source::{ArrowSource, RawRecord, ReadRows, SourceOptions, WholeRecord};
+use forebay_source::{ArrowSource, NO_LABEL, RawRecord, ReadRows, SourceOptions, WholeRecord, label_of};
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -144,7 +144,7 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     match (row, read) {
         ((Some(bytes), _, label), Ok(record)) if !bytes.is_empty() => {
             assert!(record.payload.bytes == bytes, "bytes of row {at}");
-            assert_eq!(record.label(), *label, "label of row {at}");
+            assert_eq!(label_of(&record.values), *label, "label of row {at}");
         }
         ((Some(bytes), ..), Err(error)) if bytes.is_empty() => {
             assert_eq!(error.kind, ErrorKind::Empty, "row {at}")

@@ -11,9 +11,9 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    Flac, Head, Shape,
+    Flac,
     frame::{Frame, Header, Stream},
-    seek_points,
+    head::{Head, Shape, seek_points},
 };
 use crate::{
     Claims, Codec, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc,

@@ -13,7 +13,7 @@
 
 use super::{
     bits::{Bits, MAX_FOLDED, folded},
-    subframe::{BEFORE, FIXED, Head, Partitions, is_short, linear, verbatim},
+    subframe::{BEFORE, FIXED, Partitions, SubframeHead, is_short, linear, verbatim},
 };
 use crate::{
     formats::flac::frame::Header,
@@ -127,7 +127,6 @@ struct FrameReader<'a, 'b> {
     until: usize,
     planes: &'b mut [i32],
     predictors: &'b mut [LanePredictor],
-    /// The subframes that were begun.
     n_begun: usize,
     /// Where the next residual goes in `planes`, and where its partition and its subframe end. Before the
     /// first partition of a predictor, `stop` is where its subframe begins: at or before `at`.
@@ -232,7 +231,8 @@ impl<'a, 'b> FrameReader<'a, 'b> {
     fn begin(&mut self) -> Option<()> {
         let (bits, c, n) = (&mut self.bits, self.n_begun, self.header.block as usize);
         let is_side = self.header.channels.side().map(usize::from) == Some(c);
-        let Head { kind, width, wasted } = Head::parse(bits, self.width + u32::from(is_side))?;
+        let SubframeHead { kind, width, wasted } =
+            SubframeHead::parse(bits, self.width + u32::from(is_side))?;
         let first = c * (BEFORE + n) + BEFORE;
         let plane = self.planes.get_mut(first..first + n)?;
         let predictor = self.predictors.get_mut(c)?;

@@ -32,13 +32,13 @@ impl Stored for i64 {
 }
 
 /// What a subframe begins with: its kind, the width of its samples less the wasted bits, and these.
-pub(super) struct Head {
+pub(super) struct SubframeHead {
     pub(super) kind: usize,
     pub(super) width: u32,
     pub(super) wasted: u32,
 }
 
-impl Head {
+impl SubframeHead {
     #[inline(always)]
     pub(super) fn parse(bits: &mut Bits<'_>, width: u32) -> Option<Self> {
         if bits.unsigned(1) != 0 {
@@ -73,7 +73,6 @@ pub(super) fn is_short(coefficients: &[i32], width: u32) -> bool {
     total << width >> 1 <= i32::MAX as u64
 }
 
-/// The partitions of a residual.
 pub(super) struct Partitions {
     /// The bits of a Rice parameter.
     pub(super) parameter_bits: u32,
@@ -108,7 +107,7 @@ pub(super) fn subframe<V: Lanes, T: Stored>(
     samples: &mut [T],
     until: usize,
 ) -> Option<()> {
-    let Head { kind, width, wasted } = Head::parse(bits, width)?;
+    let SubframeHead { kind, width, wasted } = SubframeHead::parse(bits, width)?;
     // Section 9.2.1: 8 to 12 are the fixed predictors of order 0 to 4, 32 to 63 linear ones of order 1 to 32.
     match kind {
         0 => samples[BEFORE..].fill(T::cut(bits.signed(width))),

@@ -15,6 +15,7 @@ use super::{
     *,
 };
 use crate::{
+    ErrorKind, Planes,
     formats::flac::{frame::crc8, plain},
     simd::Level,
 };

@@ -114,7 +114,6 @@ fn each_page(lens: &[u32], mut page: impl FnMut(PagePlan<'_>) -> Result<()>) -> 
     Ok(())
 }
 
-/// Appends a page.
 fn write_page(
     out: &mut Vec<u8>,
     plan: &PagePlan<'_>,
@@ -165,7 +164,7 @@ impl CodecFile {
     ///
     /// # Errors
     /// `Corrupt` or `Unsupported` for a setup that is damaged or not decoded.
-    pub fn new(codec: Codec, track: u64, private: &[u8]) -> Result<Self> {
+    pub(super) fn new(codec: Codec, track: u64, private: &[u8]) -> Result<Self> {
         let mut head = Vec::new();
         let mut state = FileState::default();
         let mut packets = |packets: &[&[u8]], flags: u8| {
@@ -215,20 +214,20 @@ impl CodecFile {
     }
 
     /// The samples of all blocks, if the file counts them.
-    pub fn granule(&self) -> i64 {
+    pub(super) fn granule(&self) -> i64 {
         self.points.last().map_or(0, |last| last.state.granule)
     }
 
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.points.last().map_or(self.start.at, |last| last.state.at)
     }
 
-    pub fn bytes_held(&self) -> usize {
+    pub(super) fn bytes_held(&self) -> usize {
         self.private.capacity() + self.head.capacity() + self.points.capacity() * size_of::<FilePoint>()
     }
 
     /// Samples per second of the granule positions.
-    pub fn sample_rate(&self) -> Option<u32> {
+    pub(super) fn sample_rate(&self) -> Option<u32> {
         match &self.framing {
             Framing::Plain => None,
             Framing::Opus => Some(opus::SAMPLE_RATE),
@@ -240,7 +239,7 @@ impl CodecFile {
     ///
     /// # Errors
     /// As [`MatroskaBytes::get`]; of memory.
-    pub fn push(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &TrackBlock) -> Result<()> {
+    pub(super) fn push(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &TrackBlock) -> Result<()> {
         if block.lens.is_empty() {
             return Ok(());
         }
@@ -318,7 +317,7 @@ impl CodecFile {
     ///
     /// # Errors
     /// Of memory.
-    pub fn write_all(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn write_all(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         fallible_alloc::reserve(out, usize::try_from(self.size()).unwrap_or(usize::MAX))?;
         out.extend_from_slice(&self.head);
         let [first, .., last] = &self.points[..] else { return Ok(()) };
@@ -343,7 +342,7 @@ impl CodecFile {
         Ok(())
     }
 
-    pub fn write(&self, to: &mut Writer) {
+    pub(super) fn write(&self, to: &mut Writer) {
         to.long(self.track);
         to.word(self.private.len() as u32);
         to.bytes(&self.private);
@@ -358,7 +357,7 @@ impl CodecFile {
         }
     }
 
-    pub fn read(from: &mut Parser<'_>, size: u64, codec: Codec) -> Option<Self> {
+    pub(super) fn read(from: &mut Parser<'_>, size: u64, codec: Codec) -> Option<Self> {
         let track = from.long()?;
         let len = from.word()? as usize;
         let mut this = Self::new(codec, track, from.bytes(len)?).ok()?;
@@ -389,13 +388,13 @@ impl CodecFile {
     }
 }
 
-/// Samples in nanoseconds, rounded.
+/// The samples that last so many nanoseconds, rounded to the nearest.
 pub(super) fn samples_of(nanoseconds: u64, sample_rate: u32) -> i64 {
     let samples = (u128::from(nanoseconds) * u128::from(sample_rate) + 500_000_000) / 1_000_000_000;
     i64::try_from(samples).unwrap_or(i64::MAX).min(1 << 60)
 }
 
-/// The codec's file by ranges.
+/// The bytes of the codec's file, made of the ranges of the Matroska file that they need.
 pub(super) struct CodecFileParts<'a, 'r> {
     pub file: &'r CodecFile,
     pub reader: &'r RangeReader<'a>,

@@ -27,7 +27,7 @@ pub(super) enum NoHead {
 }
 
 impl ElementHead {
-    pub fn parse(bytes: &[u8]) -> Result<Self, NoHead> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, NoHead> {
         let &first = bytes.first().ok_or(NoHead::Short)?;
         let id_len = first.leading_zeros() as usize + 1;
         if id_len > 4 {

@@ -75,7 +75,6 @@ fn head(source: &mut MatroskaBytes<'_, '_>, at: u64) -> Result<ElementHead> {
         .map_err(|_| corrupt("the head of the Matroska file is damaged or cut short").at_byte(at))
 }
 
-/// The content of an element.
 fn content<'s>(
     source: &'s mut MatroskaBytes<'_, '_>,
     at: u64,
@@ -99,7 +98,7 @@ impl AudioTrack {
     /// # Errors
     /// `Corrupt` if they are damaged or cut short, `Unsupported` without this audio track, for codecs that
     /// are not decoded here, and for other files of EBML.
-    pub fn open(source: &mut MatroskaBytes<'_, '_>, track: Option<u32>) -> Result<Self> {
+    pub(super) fn open(source: &mut MatroskaBytes<'_, '_>, track: Option<u32>) -> Result<Self> {
         let first = head(source, 0)?;
         let header = content(source, first.len, first.size, "EBML")?;
         // Texts may be filled up with zeros.

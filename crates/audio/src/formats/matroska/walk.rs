@@ -35,7 +35,7 @@ pub(super) enum MatroskaBytes<'a, 'r> {
 }
 
 impl<'a, 'r> MatroskaBytes<'a, 'r> {
-    pub fn new(reader: &'r RangeReader<'a>) -> Self {
+    pub(super) fn new(reader: &'r RangeReader<'a>) -> Self {
         match reader.memory() {
             Some(bytes) => Self::Slice { at: 0, bytes },
             None => Self::File { reader, at: 0, piece: Bytes::new() },
@@ -43,7 +43,7 @@ impl<'a, 'r> MatroskaBytes<'a, 'r> {
     }
 
     /// Up to `n` bytes from `from` on, fewer at the end.
-    pub fn get(&mut self, from: u64, n: u64) -> Result<&[u8]> {
+    pub(super) fn get(&mut self, from: u64, n: u64) -> Result<&[u8]> {
         if let Self::File { reader, at, piece } = self {
             let to = from.saturating_add(n).min(reader.size());
             if from < *at || to > *at + piece.len() as u64 {
@@ -62,7 +62,7 @@ impl<'a, 'r> MatroskaBytes<'a, 'r> {
     }
 
     /// The byte after the last one.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         match self {
             Self::Slice { at, bytes } => at + bytes.len() as u64,
             Self::File { reader, .. } => reader.size(),
@@ -70,7 +70,6 @@ impl<'a, 'r> MatroskaBytes<'a, 'r> {
     }
 }
 
-/// A block of the track.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrackBlock {
     /// The byte of its element.
@@ -82,7 +81,7 @@ pub(super) struct TrackBlock {
     pub lens: SmallVec<[u32; 8]>,
     /// Nanoseconds at its end that are not played.
     pub discard: u64,
-    /// Its time, in ticks.
+    /// Its time, in units of the segment's `TimestampScale`.
     pub ticks: i64,
 }
 
@@ -107,7 +106,7 @@ fn damaged(at: u64) -> crate::Error {
 
 impl BlockWalk {
     /// A walk over the blocks of `track` from byte `at` on.
-    pub fn new(at: u64, track: u64, segment_end: Option<u64>) -> Self {
+    pub(super) fn new(at: u64, track: u64, segment_end: Option<u64>) -> Self {
         Self { at, track, segment_end, cluster_end: None, cluster_ticks: 0, cut: None, has_more: false }
     }
 
@@ -137,7 +136,11 @@ impl BlockWalk {
     ///
     /// # Errors
     /// `Corrupt` if an element does not fit the one that it is in, and the errors of the reads.
-    pub fn next(&mut self, source: &mut MatroskaBytes<'_, '_>, block: &mut TrackBlock) -> Result<bool> {
+    pub(super) fn next(
+        &mut self,
+        source: &mut MatroskaBytes<'_, '_>,
+        block: &mut TrackBlock,
+    ) -> Result<bool> {
         loop {
             let Some((ElementHead { id, size, .. }, body)) = self.head(source)? else { return Ok(false) };
             if self.cluster_end.is_some_and(|end| self.at >= end) {

@@ -44,7 +44,7 @@ pub(crate) const MAX_FREE: usize = 2880;
 
 impl Header {
     /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let raw = *bytes.first_chunk::<HEADER_LEN>()?;
         let [sync, version, rates, mode] = raw;
         if sync != 0xff || version & 0xe0 != 0xe0 {
@@ -161,18 +161,18 @@ impl Header {
     }
 
     /// Bytes of `n` frames at a constant bit rate.
-    pub fn bytes_of(&self, n: u64) -> u64 {
+    pub(crate) fn bytes_of(&self, n: u64) -> u64 {
         (u128::from(n) * u128::from(self.rate) / u128::from(self.sample_rate)) as u64
     }
 
     /// Whether frame number `n` may begin `bytes` bytes after the first one at a constant bit rate: encoders
     /// round to slots in their own ways.
-    pub fn is_near(&self, bytes: u64, n: u64) -> bool {
+    pub(crate) fn is_near(&self, bytes: u64, n: u64) -> bool {
         bytes.abs_diff(self.bytes_of(n)) <= 2 * u64::from(self.slot)
     }
 
     /// Samples per channel in one frame.
-    pub fn n_samples(&self) -> u32 {
+    pub(crate) fn n_samples(&self) -> u32 {
         match self.layer {
             1 => 384,
             3 if self.is_low_rate => 576,
@@ -263,13 +263,13 @@ pub(super) struct MainData {
 /// data it holds the same bytes as in a full decode. Earlier frames give silence for the granules whose start
 /// is missing.
 #[derive(Debug, Default)]
-pub(super) struct Reservoir {
+pub(super) struct ReservoirCount {
     unused: usize,
 }
 
-impl Reservoir {
+impl ReservoirCount {
     /// Feeds a frame; returns whether the decoder has all of its main data.
-    pub fn feed(&mut self, frame: MainData) -> bool {
+    pub(super) fn feed(&mut self, frame: MainData) -> bool {
         let missing = frame.back.saturating_sub(self.unused);
         let held = frame.back.min(self.unused) + frame.len;
         let used = frame.used_bits.saturating_sub(8 * missing).div_ceil(8);

@@ -60,15 +60,15 @@ pub(super) const BYTES: usize = size_of::<Decoder>() + 4096;
 
 /// Why a frame cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damage(&'static str);
+pub(super) struct FrameDamage(&'static str);
 
-impl fmt::Display for Damage {
+impl fmt::Display for FrameDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl error::Error for Damage {}
+impl error::Error for FrameDamage {}
 
 /// What all decoders share: computed at first use, about 150 KB.
 struct Tables {
@@ -156,10 +156,10 @@ impl Decoder {
     /// earlier frame if there is one channel, or the mean.
     ///
     /// # Errors
-    /// [`Damage`]. The decoder then holds the main data that it would hold after a frame of the same side
+    /// [`FrameDamage`]. The decoder then holds the main data that it would hold after a frame of the same side
     /// information, and its filters are silent: what it gives from the second frame after it on does not
     /// depend on whether this one was decoded.
-    pub(super) fn decode(&mut self, header: &Header, frame: &[u8]) -> Result<[&[f32]; 2], Damage> {
+    pub(super) fn decode(&mut self, header: &Header, frame: &[u8]) -> Result<[&[f32]; 2], FrameDamage> {
         match self.decode_lines(header, frame) {
             Ok(stream) => {
                 let (tables, granules) = (self.tables, &mut self.side.granules);
@@ -187,9 +187,9 @@ impl Decoder {
     }
 
     /// Decodes the lines of a frame.
-    fn decode_lines(&mut self, header: &Header, frame: &[u8]) -> Result<Stream, Damage> {
+    fn decode_lines(&mut self, header: &Header, frame: &[u8]) -> Result<Stream, FrameDamage> {
         let stream = stream(header);
-        let short = Damage("the frame is shorter than its side information");
+        let short = FrameDamage("the frame is shorter than its side information");
         let parts =
             frame.get(header.side_offset()..).and_then(|side| side.split_at_checked(header.side_len()));
         let Some((side, main_data)) = parts else {
@@ -199,14 +199,14 @@ impl Decoder {
         let place = header.main_data(frame);
         let missing = self.reservoir.add(main_data, place.back)?;
         let read = self.side.read(side, &stream).and_then(|()| self.read_main_data(&stream, 8 * missing));
-        // As the index of spans counts (`header::Reservoir`), also if the frame is damaged.
+        // As the index of spans counts (`header::ReservoirCount`), also if the frame is damaged.
         self.reservoir.consume(place.used_bits.saturating_sub(8 * missing).div_ceil(8));
         read.map(|_| stream)
     }
 
     /// Reads scale factors and lines of all granules; returns the number of bits. The granules that begin in
     /// the first `missing` bits are silent.
-    fn read_main_data(&mut self, stream: &Stream, missing: usize) -> Result<usize, Damage> {
+    fn read_main_data(&mut self, stream: &Stream, missing: usize) -> Result<usize, FrameDamage> {
         let (bytes, n_bits) = (self.reservoir.bytes(), self.reservoir.n_bits());
         let (mut begin, mut skipped) = (0, 0);
         for granule in 0..stream.granules() {
@@ -222,18 +222,18 @@ impl Decoder {
             for channel in 0..stream.channels {
                 let end = begin + self.side.granules[granule][channel].len;
                 if end > n_bits {
-                    return Err(Damage("the main data of a granule reaches beyond its frame"));
+                    return Err(FrameDamage("the main data of a granule reaches beyond its frame"));
                 }
                 let mut bits = Bits::at(bytes, begin);
                 self.side.read_scalefacs(&mut bits, stream, granule, channel);
                 if bits.position() > end {
-                    return Err(Damage("the scale factors of a granule are longer than its main data"));
+                    return Err(FrameDamage("the scale factors of a granule are longer than its main data"));
                 }
                 let it = &mut self.side.granules[granule][channel];
                 let lines = &mut self.state.lines[granule][channel];
                 it.n_lines = self.tables.huffman.read(&mut bits, it, end, lines);
                 if bits.position() > n_bits {
-                    return Err(Damage("the codes of a granule reach beyond the main data"));
+                    return Err(FrameDamage("the codes of a granule reach beyond the main data"));
                 }
                 begin = end;
             }

@@ -118,9 +118,9 @@ impl Walk {
     ) -> Result<bool> {
         loop {
             let (offset, frame) = match self.scan.next(piece) {
-                Step::Frame(offset, frame) => (offset, frame),
-                Step::End => return Ok(true),
-                Step::More => return Ok(false),
+                ScanStep::Frame(offset, frame) => (offset, frame),
+                ScanStep::End => return Ok(true),
+                ScanStep::More => return Ok(false),
             };
             let rest = &piece.bytes[(offset - piece.base) as usize..];
             let (bytes, behind) = rest.split_at(frame.len);
@@ -185,7 +185,7 @@ pub(crate) struct Scan {
     pub(super) foreign: Option<usize>,
 }
 
-enum Step {
+enum ScanStep {
     /// A frame: its offset and header.
     Frame(u64, Header),
     End,
@@ -199,20 +199,20 @@ impl Scan {
         self.cut.is_some() || self.foreign.is_some()
     }
 
-    fn next(&mut self, piece: &Piece<'_>) -> Step {
+    fn next(&mut self, piece: &Piece<'_>) -> ScanStep {
         let mut is_lost = self.is_lost || self.header.is_none();
         loop {
             self.is_lost = is_lost;
-            let Some(mut rest) = piece.from(self.at) else { return Step::More };
+            let Some(mut rest) = piece.from(self.at) else { return ScanStep::More };
             while let Some(len) = tag_len(rest, piece.size.saturating_sub(self.at), piece.tail) {
                 self.at += len;
                 match piece.from(self.at) {
                     Some(next) => rest = next,
-                    None => return Step::More,
+                    None => return ScanStep::More,
                 }
             }
             if rest.len() < HEADER_LEN || self.junk > MAX_LEADING_JUNK {
-                return Step::End;
+                return ScanStep::End;
             }
             let header = match &self.header {
                 Some(first) => first.parse_next(rest),
@@ -224,7 +224,7 @@ impl Scan {
                         // A frame that is cut off by the end of the recording, or a false header.
                         if !is_lost {
                             self.cut = Some((rest.len(), header.len));
-                            return Step::End;
+                            return ScanStep::End;
                         }
                     } else if !is_lost || is_followed(&header, &rest[header.len..], piece.tail) {
                         let offset = self.at;
@@ -232,7 +232,7 @@ impl Scan {
                         prefetch(rest, AHEAD * header.len);
                         self.header.get_or_insert(header);
                         self.is_lost = false;
-                        return Step::Frame(offset, header);
+                        return ScanStep::Frame(offset, header);
                     }
                 }
                 // Two frames of another kind directly after a frame: another recording begins.
@@ -242,7 +242,7 @@ impl Scan {
                         && is_followed(&header, &rest[header.len..], piece.tail) =>
                 {
                     self.foreign = Some(self.at as usize);
-                    return Step::End;
+                    return ScanStep::End;
                 }
                 _ => {}
             }

@@ -40,7 +40,7 @@ fn new_decoder(channels: usize) -> Result<OpusDecoder> {
 
 impl Decoder {
     /// Builds the decoders of a stream with this head: at most one for each channel.
-    pub fn new(head: &Head) -> Result<Self> {
+    pub(super) fn new(head: &Head) -> Result<Self> {
         let mut streams: Vec<Stream> = fallible_alloc::with_room(MAX_CHANNELS)?;
         for (number, _) in (0..usize::from(head.channels)).filter_map(|place| head.source(place)) {
             if streams.iter().all(|stream| stream.number != number) {
@@ -56,7 +56,7 @@ impl Decoder {
     }
 
     /// Forgets all packets. The crate has no reset, so the decoders are built again.
-    pub fn reset(&mut self) -> Result<()> {
+    pub(super) fn reset(&mut self) -> Result<()> {
         for stream in &mut self.streams {
             stream.decoder = new_decoder(stream.channels)?;
         }
@@ -66,7 +66,7 @@ impl Decoder {
     /// Decodes a packet of `n_samples`; the error says what is wrong.
     ///
     /// Frames of at most one byte are not coded (DTX): the decoder conceals them with comfort noise.
-    pub fn decode(&mut self, packet: &[u8], n_samples: usize) -> Result<(), String> {
+    pub(super) fn decode(&mut self, packet: &[u8], n_samples: usize) -> Result<(), String> {
         let mut rest = packet;
         let mut streams = self.streams.iter_mut().peekable();
         for number in 0..self.n_streams {
@@ -100,7 +100,7 @@ impl Decoder {
     }
 
     /// Writes the samples `from` of the last packet of channel `place`, times the output gain.
-    pub fn write(&self, head: &Head, place: usize, from: Range<usize>, out: &mut [f32]) {
+    pub(super) fn write(&self, head: &Head, place: usize, from: Range<usize>, out: &mut [f32]) {
         let source = head.source(place).and_then(|(number, channel)| {
             self.streams.iter().find(|stream| stream.number == number).map(|stream| (stream, channel))
         });

@@ -12,13 +12,13 @@ use crate::{
 
 /// The most channels that are decoded; family 1 has no more.
 pub(super) const MAX_CHANNELS: usize = 8;
-/// A channel that is silent.
+/// The entry of a silent channel in a mapping table (RFC 7845, 5.1.1).
 const SILENT: u8 = 255;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub channels: u8,
-    /// Samples before the first one.
+    /// Samples at 48 kHz that are dropped before the first one.
     pub pre_skip: u16,
     /// Output gain, 1/256 dB.
     gain: i16,
@@ -34,7 +34,7 @@ impl Head {
     /// # Errors
     /// [`crate::ErrorKind::Unsupported`] for mappings that are not decoded, [`crate::ErrorKind::Corrupt`] for
     /// numbers that contradict each other.
-    pub fn parse(packet: &[u8]) -> Result<Self> {
+    pub(super) fn parse(packet: &[u8]) -> Result<Self> {
         let short = || corrupt("the OpusHead packet is cut short");
         let [version, channels] = *packet.get(8..10).and_then(<[u8]>::first_chunk).ok_or_else(short)?;
         let word = |at: usize| u16_at(packet, at, Endian::Little).ok_or_else(short);
@@ -89,7 +89,7 @@ impl Head {
     }
 
     /// A packet that is parsed into it.
-    pub fn packet(&self) -> Vec<u8> {
+    pub(super) fn packet(&self) -> Vec<u8> {
         let mut packet = MAGIC.to_vec();
         packet.extend([1, self.channels]);
         packet.extend(self.pre_skip.to_le_bytes());
@@ -104,17 +104,17 @@ impl Head {
     }
 
     /// Rate and channels, and the length of a recording of `n_samples`.
-    pub fn info(&self, n_samples: u64) -> Info {
+    pub(super) fn info(&self, n_samples: u64) -> Info {
         Info { codec: Codec::Opus, sample_rate: SAMPLE_RATE, channels: self.channels.into(), n_samples }
     }
 
     /// The factor of the output gain.
-    pub fn gain(&self) -> f32 {
+    pub(super) fn gain(&self) -> f32 {
         if self.gain == 0 { 1.0 } else { libm::exp10(f64::from(self.gain) / (20.0 * 256.0)) as f32 }
     }
 
     /// What a decoder is built from: two heads with equal ones share it.
-    pub fn setup(&self) -> [u8; 2 + MAX_CHANNELS] {
+    pub(super) fn setup(&self) -> [u8; 2 + MAX_CHANNELS] {
         let mut setup = [0; 2 + MAX_CHANNELS];
         (setup[0], setup[1]) = (self.streams, self.coupled);
         setup[2..].copy_from_slice(&self.mapping);
@@ -122,12 +122,12 @@ impl Head {
     }
 
     /// The number of channels of a stream.
-    pub fn width(&self, stream: usize) -> usize {
+    pub(super) fn width(&self, stream: usize) -> usize {
         if stream < usize::from(self.coupled) { 2 } else { 1 }
     }
 
     /// The stream of channel `place` in the order of the output, and its channel there; None if it is silent.
-    pub fn source(&self, place: usize) -> Option<(usize, usize)> {
+    pub(super) fn source(&self, place: usize) -> Option<(usize, usize)> {
         let in_file = if self.family == 1 { wav_order(self.channels, place) } else { place };
         let decoded = self.mapping[in_file];
         let (coupled, decoded_at) = (usize::from(self.coupled), usize::from(decoded));

@@ -38,12 +38,12 @@ pub(super) enum OpusIndex {
     /// All pages, in memory: a list is faster than to find them again for each span.
     Pages(Opus),
     /// The only stream of a file, and places in it.
-    Places { place: Place, points: SeekPoints },
+    Places { place: StreamPlace, points: SeekPoints },
 }
 
 /// A stream whose pages are in a file.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct StreamPlace {
     serial: u32,
     head: Head,
     first_granule: i64,
@@ -60,7 +60,10 @@ impl OpusIndex {
     ///
     /// # Errors
     /// As [`Opus::open`], and errors of the reads.
-    pub fn open<'a>(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Opened<'a>>> {
+    pub(super) fn open<'a>(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+    ) -> Result<Option<Opened<'a>>> {
         if let Some(bytes) = reader.memory() {
             let pages = Opus::open(cache, bytes)?;
             let info = pages.info();
@@ -80,7 +83,7 @@ impl OpusIndex {
         Box::new(self)
     }
 
-    pub fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
+    pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let len = from.byte()?;
         let head = Head::parse(from.bytes(len.into())?).ok()?;
         let mut granule = || from.array().map(i64::from_le_bytes);
@@ -92,7 +95,7 @@ impl OpusIndex {
             return None;
         }
         let granules = link::start(first_granule, &head)..end;
-        let place = Place { serial, head, first_granule, granules, bytes, sequences: 0..0 };
+        let place = StreamPlace { serial, head, first_granule, granules, bytes, sequences: 0..0 };
         let is_valid = place.granules.start < end
             && check_length(place.n_samples(), size).is_ok()
             && head.info(place.n_samples()) == info;
@@ -161,7 +164,7 @@ impl Index for OpusIndex {
     }
 }
 
-impl Place {
+impl StreamPlace {
     /// Reads a stream's head and its first group from the bytes at its start; None if these are too few.
     /// `is_end` says whether the recording ends with `bytes`.
     fn head(cache: &mut DecoderCache, bytes: &[u8], is_end: bool) -> Result<Option<Self>> {
@@ -293,13 +296,13 @@ impl Place {
 }
 
 /// Opens a file that is a single stream; None if it may have others, or its ends are longer than [`MAX_END`].
-fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Place>> {
+fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<StreamPlace>> {
     let (size, ends) = (reader.size(), reader.sizes.ends);
     let mut len = ends;
     let mut place = loop {
         let to = size.min(len);
         let bytes = reader.read_cached(0..to)?;
-        match Place::head(cache, &bytes, to == size)? {
+        match StreamPlace::head(cache, &bytes, to == size)? {
             Some(place) => break place,
             None if to == size || len >= MAX_END => return Ok(None),
             None => len *= 8,

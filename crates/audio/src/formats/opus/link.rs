@@ -67,7 +67,7 @@ fn next_audio(packets: &mut OggPackets<'_>, paged: Paged<'_>, last: usize) -> Op
 
 impl<'a> Groups<'a> {
     /// A walk from the group that begins on page `first_page`, at granule position `begin`.
-    pub fn new(paged: Paged<'a>, first_page: usize, begin: i64) -> Self {
+    pub(super) fn new(paged: Paged<'a>, first_page: usize, begin: i64) -> Self {
         let mut packets = OggPackets::new(paged.bytes, paged.pages, first_page.saturating_sub(1));
         if let Some(before) = first_page.checked_sub(1) {
             while packets.next_until(before).is_some() {}
@@ -79,7 +79,7 @@ impl<'a> Groups<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
-    pub fn next(&mut self) -> Result<Option<Group<'a>>> {
+    pub(super) fn next(&mut self) -> Result<Option<Group<'a>>> {
         let paged = self.paged;
         let Some(claim) = Claim::next(paged.pages, self.first_page, self.begin)? else { return Ok(None) };
         let mut group = Group { claim, packets: self.packets.clone() };
@@ -98,7 +98,12 @@ impl<'a> Groups<'a> {
 
 impl Link {
     /// Opens a link. `all` has the pages of all links; those of this one, without its first, are in `range`.
-    pub fn open(bytes: &[u8], all: &mut [Page], first: &Page, mut range: Range<usize>) -> Result<Self> {
+    pub(super) fn open(
+        bytes: &[u8],
+        all: &mut [Page],
+        first: &Page,
+        mut range: Range<usize>,
+    ) -> Result<Self> {
         let pages = &mut all[range.clone()];
         let head = head(bytes, first)?;
         let audio_page = behind_tags(bytes, pages).ok_or_else(no_tags)?;
@@ -138,12 +143,12 @@ impl Link {
         Groups::new(paged, first_page, self.begin_of(paged, first_page))
     }
 
-    pub fn n_samples(&self) -> u64 {
+    pub(super) fn n_samples(&self) -> u64 {
         (self.granules.end - self.granules.start) as u64
     }
 
     /// The recording's samples up to its end.
-    pub fn behind(&self) -> u64 {
+    pub(super) fn behind(&self) -> u64 {
         self.begin + self.n_samples()
     }
 
@@ -153,7 +158,7 @@ impl Link {
     }
 
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
-    pub fn read(
+    pub(super) fn read(
         &self,
         paged: Paged<'_>,
         cache: &mut DecoderCache,
@@ -275,7 +280,7 @@ impl Link {
     }
 
     /// Counts the samples that [`Link::read`] cuts and fills over all groups.
-    pub fn repairs(&self, paged: Paged<'_>) -> Repairs {
+    pub(super) fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
             // Reads report what cannot be repaired.

@@ -48,7 +48,7 @@ pub(super) struct Frames<'a> {
 impl<'a> Frames<'a> {
     /// Takes the frames of a stream from `packet`, to its end or to where it says if `is_delimited`; returns
     /// them and what follows. None if the lengths contradict the packet.
-    pub fn parse(packet: &'a [u8], is_delimited: bool) -> Option<(Self, &'a [u8])> {
+    pub(super) fn parse(packet: &'a [u8], is_delimited: bool) -> Option<(Self, &'a [u8])> {
         let samples = samples(packet)?;
         let (&toc, mut rest) = packet.split_first()?;
         let mut lens = [0; MAX_FRAMES];
@@ -88,7 +88,7 @@ impl<'a> Frames<'a> {
     }
 
     /// The bytes of each frame.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut data = self.data;
         self.lens[..self.n].iter().map(move |&len| {
             let (frame, rest) = data.split_at(len.into());

@@ -12,12 +12,12 @@ pub(super) struct Bits<'a> {
 
 impl<'a> Bits<'a> {
     /// The bits from bit `at` on.
-    pub fn new(bytes: &'a [u8], at: u64) -> Self {
+    pub(super) fn new(bytes: &'a [u8], at: u64) -> Self {
         Self { bytes, at }
     }
 
     /// The next `n <= 32` bits; None past the end.
-    pub fn read(&mut self, n: u32) -> Option<u32> {
+    pub(super) fn read(&mut self, n: u32) -> Option<u32> {
         let begin = (self.at / 8) as usize;
         let rest = self.bytes.get(begin..)?;
         let word = match rest.first_chunk::<8>() {
@@ -34,7 +34,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Passes over `n` bits; None past the end.
-    pub fn skip(&mut self, n: u64) -> Option<()> {
+    pub(super) fn skip(&mut self, n: u64) -> Option<()> {
         self.at = self.at.checked_add(n).filter(|&at| at <= 8 * self.bytes.len() as u64)?;
         Some(())
     }

@@ -38,7 +38,7 @@ struct Long {
 
 /// The codewords with the same first bits.
 #[derive(Debug, Clone, Copy)]
-struct Group {
+struct PrefixGroup {
     /// Where they begin and end in `long`.
     long: [u32; 2],
     /// Where their table begins in `second`, and the number of its bits; 0 without one.
@@ -53,7 +53,7 @@ pub(super) struct Book {
     /// longer ones begin with, the index in `groups`, with length 0.
     fast: Box<[u32]>,
     fast_bits: u32,
-    groups: Box<[Group]>,
+    groups: Box<[PrefixGroup]>,
     /// The second tables, as `fast`, of the bits after the first ones.
     second: Box<[u32]>,
     long: Box<[Long]>,
@@ -108,7 +108,7 @@ impl Free {
 
 impl Book {
     /// Builds a codebook of `setup`; the text is the reason why it cannot be used.
-    pub fn new(setup: &[u8], of: &setup::Codebook) -> Result<Self, &'static str> {
+    pub(super) fn new(setup: &[u8], of: &setup::Codebook) -> Result<Self, &'static str> {
         if of.dimensions > MAX_DIMENSIONS || of.entries > MAX_ENTRIES {
             return Err("a codebook has more than 32 dimensions or 131072 entries");
         }
@@ -171,7 +171,7 @@ impl Book {
         let mut at = 0;
         for of_group in codes.chunk_by(|one, other| one.code >> shift == other.code >> shift) {
             let longest = of_group.iter().map(|long| long.length).max().unwrap_or(0) - self.fast_bits;
-            let mut group = Group { long: [at, at + of_group.len() as u32], second: 0, bits: 0 };
+            let mut group = PrefixGroup { long: [at, at + of_group.len() as u32], second: 0, bits: 0 };
             at = group.long[1];
             if 1 << longest <= MOST_SLOTS * of_group.len() {
                 (group.second, group.bits) = (second.len() as u32, longest);
@@ -196,14 +196,14 @@ impl Book {
     }
 
     /// The approximate bytes that it holds.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let tables = size_of_val(&*self.fast) + size_of_val(&*self.second) + size_of_val(&*self.groups);
         size_of::<Self>() + tables + size_of_val(&*self.long) + size_of_val(&*self.values)
     }
 
     /// The entry of the next codeword.
     #[inline(always)]
-    pub fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
+    pub(super) fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
         bits.refill();
         self.held_entry(bits)
     }
@@ -228,7 +228,7 @@ impl Book {
     #[inline(never)]
     fn long_entry<'a>(&self, mut bits: Reservoir<'a>, group: u32) -> (Reservoir<'a>, Result<u32, Stop>) {
         bits.refill();
-        let Some(&Group { long: [from, to], second, bits: n }) = self.groups.get(group as usize) else {
+        let Some(&PrefixGroup { long: [from, to], second, bits: n }) = self.groups.get(group as usize) else {
             return (bits, Err(Stop::Fault));
         };
         let (entry, length) = if n > 0 {
@@ -252,7 +252,7 @@ impl Book {
 
     /// The vector of the next codeword.
     #[inline(always)]
-    pub fn vector(&self, bits: &mut Reservoir<'_>) -> Result<&[f32], Stop> {
+    pub(super) fn vector(&self, bits: &mut Reservoir<'_>) -> Result<&[f32], Stop> {
         let at = self.entry(bits)? as usize * self.dimensions;
         self.values.get(at..at + self.dimensions).ok_or(Stop::Fault)
     }

@@ -105,7 +105,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub fn message(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Header => "it has no mode, or one that the setup header lacks",
             Self::Codebook => {
@@ -129,7 +129,7 @@ pub(crate) fn order(channels: u8, i: usize) -> usize {
 impl Decoder {
     /// Builds a decoder from the setup header `bytes`, which was parsed to `setup`; the text is the reason
     /// why it cannot be built.
-    pub fn new(bytes: &[u8], setup: &Setup) -> Result<Self, &'static str> {
+    pub(super) fn new(bytes: &[u8], setup: &Setup) -> Result<Self, &'static str> {
         Self::at_level(Level::detect(), bytes, setup)
     }
 
@@ -190,7 +190,7 @@ impl Decoder {
     }
 
     /// The approximate bytes that it holds.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let books: usize = self.books.iter().map(Book::bytes).sum();
         let floors = self.floors.iter().map(|floor| match floor {
             Floor::Pairs(pairs) => pairs.bytes(),
@@ -201,7 +201,7 @@ impl Decoder {
     }
 
     /// Forgets the packets so far; from here on gives the mean of the channels as the first one, or each.
-    pub fn reset(&mut self, is_mean: bool) {
+    pub(super) fn reset(&mut self, is_mean: bool) {
         self.is_long = [None; 2];
         self.is_mean = is_mean;
     }
@@ -210,7 +210,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Fault`]; the decoder must then be reset.
-    pub fn decode(&mut self, packet: &[u8]) -> Result<(), Fault> {
+    pub(super) fn decode(&mut self, packet: &[u8]) -> Result<(), Fault> {
         #[cfg(test)]
         (self.ends_early = false);
         let mut bits = Reservoir::new(packet);
@@ -232,7 +232,7 @@ impl Decoder {
         if self.channels.iter().any(|channel| channel.is_used) {
             self.read_residues(&mut bits, mapping.into(), half)?;
         }
-        self.level.run(Transform { decoder: self, mapping: mapping.into(), is_long, half });
+        self.level.run(TransformWork { decoder: self, mapping: mapping.into(), is_long, half });
         self.is_long = [Some(is_long), self.is_long[0]];
         Ok(())
     }
@@ -379,12 +379,12 @@ impl Decoder {
 
     /// Whether the last block was silent, since no floor was used.
     #[cfg(test)]
-    pub fn is_silent(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         !self.channels.iter().any(|channel| channel.is_used)
     }
 
     /// Number of samples that the last packet yielded; 0 after the first one.
-    pub fn n_samples(&self) -> usize {
+    pub(super) fn n_samples(&self) -> usize {
         match self.is_long {
             // From the middle of one block to the middle of the next: a quarter of each.
             [Some(last), Some(before)] => [last, before]
@@ -397,26 +397,26 @@ impl Decoder {
 
     /// Writes the samples `range` of those that the last packet yielded, of the channel at place `place` in
     /// the order of WAV.
-    pub fn write(&self, place: usize, range: Range<usize>, out: &mut [f32]) {
+    pub(super) fn write(&self, place: usize, range: Range<usize>, out: &mut [f32]) {
         let [Some(last), Some(before)] = self.is_long else { return };
         let channel = &self.channels[order(self.channels.len() as u8, place)];
         let half = |is_long: bool| usize::from(self.block_sizes[usize::from(is_long)] / 2);
         // Both blocks have the slopes of the shorter one.
         let window = &self.plans[usize::from(last && before)].window;
         let (before, after) = (&channel.before[..half(before)], &channel.after[..half(last)]);
-        self.level.run(Overlap { before, after, window, range, out });
+        self.level.run(OverlapWork { before, after, window, range, out });
     }
 }
 
 /// [`Decoder::transform`], compiled for each level.
-struct Transform<'a> {
+struct TransformWork<'a> {
     decoder: &'a mut Decoder,
     mapping: usize,
     is_long: bool,
     half: usize,
 }
 
-impl Work for Transform<'_> {
+impl Work for TransformWork<'_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes>(self) {
@@ -425,7 +425,7 @@ impl Work for Transform<'_> {
 }
 
 /// [`overlap::add`], compiled for each level.
-struct Overlap<'a> {
+struct OverlapWork<'a> {
     before: &'a [f32],
     after: &'a [f32],
     window: &'a [f32],
@@ -433,7 +433,7 @@ struct Overlap<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for Overlap<'_> {
+impl Work for OverlapWork<'_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes>(self) {

@@ -101,7 +101,7 @@ fn rows(n: usize, angle: impl Fn(usize, usize) -> f64) -> Rows {
 
 impl Fft {
     /// For `n` points, a power of 2 from 64 on.
-    pub fn new(n: usize) -> Self {
+    pub(super) fn new(n: usize) -> Self {
         let m = n / LANES;
         let root = |k: usize| -2.0 * PI * k as f64 / m as f64;
         Self {
@@ -114,7 +114,7 @@ impl Fft {
     /// Rotates the points in `one`, transforms them, and rotates the result, which is in the order of
     /// frequency. Returns the one of both that holds it.
     #[inline(always)]
-    pub fn run<'a, V: Lanes>(&self, one: &'a mut Rows, other: &'a mut Rows) -> &'a Rows {
+    pub(super) fn run<'a, V: Lanes>(&self, one: &'a mut Rows, other: &'a mut Rows) -> &'a Rows {
         let m = self.roots.len();
         let [a, b] = &mut *one;
         let mut front = [&mut a[..m], &mut b[..m]];

@@ -24,7 +24,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    pub fn new(of: &setup::Floor0, block_sizes: [u16; 2]) -> Self {
+    pub(super) fn new(of: &setup::Floor0, block_sizes: [u16; 2]) -> Self {
         let cosines = block_sizes.map(|size| {
             let bark = |x: f64| {
                 13.1 * libm::atan(0.00074 * x) + 2.24 * libm::atan(0.000_000_018_5 * x * x) + 0.0001 * x
@@ -41,7 +41,7 @@ impl Pairs {
     }
 
     /// The approximate bytes that it holds.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.cosines.iter().map(|cosines| size_of_val(&**cosines)).sum()
     }
 
@@ -50,7 +50,7 @@ impl Pairs {
     /// # Errors
     /// [`Stop::Fault`] for a missing codebook, one without vectors, and a curve with a pole; [`Stop::End`] if
     /// the packet ends.
-    pub fn read(
+    pub(super) fn read(
         &self,
         bits: &mut Reservoir<'_>,
         books: &[Book],

@@ -52,7 +52,7 @@ pub(super) struct Line {
 
 impl Lines {
     /// Builds a floor; the text is the reason why it cannot be used.
-    pub fn new(of: &setup::Floor1) -> Result<Self, &'static str> {
+    pub(super) fn new(of: &setup::Floor1) -> Result<Self, &'static str> {
         if of.xs.len() > MAX_POSITIONS {
             return Err("a floor has more than 65 positions");
         }
@@ -82,7 +82,7 @@ impl Lines {
     ///
     /// # Errors
     /// [`Stop::Fault`] for a codebook without codewords, [`Stop::End`] if the packet ends.
-    pub fn read(
+    pub(super) fn read(
         &self,
         bits: &mut Reservoir<'_>,
         books: &[Book],

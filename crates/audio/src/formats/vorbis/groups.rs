@@ -64,7 +64,7 @@ pub(super) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     /// A walk from the group that begins on page `first_page` of `paged`, at granule position `begin`.
-    pub fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
+    pub(super) fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
         let Paged { bytes, pages } = paged;
         let mut back = 1;
         loop {
@@ -94,7 +94,7 @@ impl<'a> Groups<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
-    pub fn next(&mut self) -> Result<Option<Group<'a>>> {
+    pub(super) fn next(&mut self) -> Result<Option<Group<'a>>> {
         let first_page = self.first_page;
         let Some(claim) = Claim::next(self.pages, first_page, self.begin)? else { return Ok(None) };
         let before = self.before.filter(|(packet, _)| is_near(packet, first_page));

@@ -38,7 +38,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// For blocks of up to `block` samples.
-    pub fn new(block: usize) -> Self {
+    pub(super) fn new(block: usize) -> Self {
         let points = || [vec![0.0; MAX_PLAIN], vec![0.0; MAX_PLAIN]];
         // bounded: a block is at most 8192 samples.
         // A quarter of a block in complex points, eight to a row.
@@ -49,7 +49,7 @@ impl Scratch {
 
 impl Plan {
     /// The tables of blocks of `block` samples: a power of 2 from 64 to 8192.
-    pub fn of(block: u16) -> &'static Self {
+    pub(super) fn of(block: u16) -> &'static Self {
         static PLANS: [OnceLock<Plan>; 8] = [const { OnceLock::new() }; 8];
         let size = (block.ilog2() - 6) as usize;
         PLANS[size].get_or_init(|| Self::new(block.into()))
@@ -71,7 +71,7 @@ impl Plan {
 
     /// Transforms `spectrum`, of half a block, into `out`, of the same length.
     #[inline(always)]
-    pub fn transform<V: Lanes>(&self, spectrum: &[f32], out: &mut [f32], scratch: &mut Scratch) {
+    pub(super) fn transform<V: Lanes>(&self, spectrum: &[f32], out: &mut [f32], scratch: &mut Scratch) {
         let fft = match &self.transform {
             Transform::Plain(plain) => return plain.transform(spectrum, out, &mut scratch.plain),
             Transform::Lanes(fft) => fft,

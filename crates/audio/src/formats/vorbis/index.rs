@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{MAX_CHAIN_BYTES, Vorbis, window::Place};
+use super::{MAX_CHAIN_BYTES, Vorbis, window::LinkPlace};
 use crate::{
     DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result, fallible_alloc,
     formats::Opened,
@@ -37,7 +37,7 @@ pub(crate) enum VorbisIndex {
     /// All pages, in memory: a list is faster than to find them again for each span.
     Pages(Vorbis),
     /// The links of a file, and places in it.
-    Places { links: Vec<Place>, points: SeekPoints },
+    Places { links: Vec<LinkPlace>, points: SeekPoints },
 }
 
 /// A stream of a chain, found by a scan.
@@ -68,7 +68,7 @@ impl VorbisIndex {
 
     pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let n = from.word().filter(|&n| (1..=MAX_LINKS as u32).contains(&n))?;
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<LinkPlace> = Vec::new();
         let mut headers: &[u8] = &[];
         for _ in 0..n {
             if from.flag()? {
@@ -83,7 +83,7 @@ impl VorbisIndex {
             if places.last().is_some_and(|last| last.bytes.end > bytes.start) {
                 return None;
             }
-            let place = Place::of_parts(places.last(), headers, granules, serial, bytes, sequences)?;
+            let place = LinkPlace::of_parts(places.last(), headers, granules, serial, bytes, sequences)?;
             if place.info(info.n_samples) != info {
                 return None;
             }
@@ -133,7 +133,7 @@ impl Index for VorbisIndex {
 
     fn bytes_held(&self) -> usize {
         let Self::Places { links, points } = self else { return 0 };
-        let mut held = points.bytes_held() + links.capacity() * size_of::<Place>();
+        let mut held = points.bytes_held() + links.capacity() * size_of::<LinkPlace>();
         let mut before = None;
         for place in links {
             held += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
@@ -146,7 +146,7 @@ impl Index for VorbisIndex {
         // Of a recording in memory no index is written.
         let Self::Places { links, points } = self else { return };
         to.word(links.len() as u32);
-        let mut before: Option<&Place> = None;
+        let mut before: Option<&LinkPlace> = None;
         for place in links {
             let is_new = before.is_none_or(|before| before.headers() != place.headers());
             to.byte(is_new.into());
@@ -174,7 +174,7 @@ impl Index for VorbisIndex {
     }
 }
 
-type FoundLinks = (Info, Vec<Place>, Vec<SeekPoint>);
+type FoundLinks = (Info, Vec<LinkPlace>, Vec<SeekPoint>);
 
 /// Finds the links of a file, and places in it; None if its links are too many.
 fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<FoundLinks>> {
@@ -191,7 +191,7 @@ fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Opt
     }
     reader.clear_cache();
     let Some(streams) = scan(reader)? else { return Ok(None) };
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<LinkPlace> = Vec::new();
     let mut points = Vec::new();
     let (mut decoder_bytes, mut headers) = (0, 0);
     for stream in streams {
@@ -255,12 +255,16 @@ fn empty() -> Error {
 }
 
 /// Opens the link in `range` by its ends; None if they are longer than [`MAX_END`].
-fn link(cache: &mut DecoderCache, reader: &mut RangeReader<'_>, range: Range<u64>) -> Result<Option<Place>> {
+fn link(
+    cache: &mut DecoderCache,
+    reader: &mut RangeReader<'_>,
+    range: Range<u64>,
+) -> Result<Option<LinkPlace>> {
     let mut len = reader.sizes.ends;
     let mut place = loop {
         let to = range.end.min(range.start.saturating_add(len));
         let bytes = reader.read_cached(range.start..to)?;
-        match Place::head(cache, &bytes, range.start, to == range.end)? {
+        match LinkPlace::head(cache, &bytes, range.start, to == range.end)? {
             Some(place) => break place,
             None if to == range.end || len >= MAX_END => return Ok(None),
             None => len *= 8,
@@ -281,7 +285,7 @@ fn link(cache: &mut DecoderCache, reader: &mut RangeReader<'_>, range: Range<u64
 }
 
 /// Opens a file that is a single stream; None if it may have others.
-fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Place>> {
+fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<LinkPlace>> {
     let size = reader.size();
     let Some(place) = link(cache, reader, 0..size)? else { return Ok(None) };
     let is_alone = is_alone(reader, place.serial, &place.bytes, &place.sequences)?;

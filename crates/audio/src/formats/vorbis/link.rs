@@ -49,7 +49,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Opens a link. `all` has the pages of all links; those of this one, without its first, are in `range`.
-    pub fn open(
+    pub(super) fn open(
         cache: &mut DecoderCache,
         bytes: &[u8],
         all: &mut [Page],
@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// The groups from the one on that begins on page `first_page`.
-    pub fn groups<'a>(&'a self, paged: Paged<'a>, first_page: usize) -> Groups<'a> {
+    pub(super) fn groups<'a>(&'a self, paged: Paged<'a>, first_page: usize) -> Groups<'a> {
         let begin = match first_page {
             0 => self.first_granule,
             page => paged.pages[page - 1].granule.unwrap_or_default(),
@@ -112,17 +112,17 @@ impl Link {
         Ok(group.map_or(0, |group| group.claim.last_granule(pages)))
     }
 
-    pub fn n_samples(&self) -> u64 {
+    pub(super) fn n_samples(&self) -> u64 {
         (self.granules.end - self.granules.start) as u64
     }
 
     /// The recording's samples up to its end.
-    pub fn behind(&self) -> u64 {
+    pub(super) fn behind(&self) -> u64 {
         self.begin + self.n_samples()
     }
 
     /// Whether a group is its last one; `pages` are those in memory.
-    pub fn is_last(&self, claim: &Claim, pages: &[Page]) -> bool {
+    pub(super) fn is_last(&self, claim: &Claim, pages: &[Page]) -> bool {
         self.is_end && claim.pages.end == pages.len()
     }
 
@@ -133,7 +133,7 @@ impl Link {
     }
 
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
-    pub fn read(
+    pub(super) fn read(
         &self,
         paged: Paged<'_>,
         cache: &mut DecoderCache,
@@ -244,7 +244,7 @@ impl Link {
     }
 
     /// Counts the samples that [`Link::read`] cuts and fills over all groups.
-    pub fn repairs(&self, paged: Paged<'_>) -> Repairs {
+    pub(super) fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
             // Reads report what cannot be repaired.

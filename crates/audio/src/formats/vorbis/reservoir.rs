@@ -24,13 +24,13 @@ pub(super) struct Reservoir<'a> {
 }
 
 impl<'a> Reservoir<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, next: 0, bits: 0, held: 0 }
     }
 
     /// Makes at least 56 bits valid, or all that are left.
     #[inline(always)]
-    pub fn refill(&mut self) {
+    pub(super) fn refill(&mut self) {
         match self.bytes.get(self.next..).and_then(<[u8]>::first_chunk::<8>) {
             Some(chunk) => {
                 // Bits above `held` are zero, or bits of the same bytes, so or-ing them again changes
@@ -60,13 +60,13 @@ impl<'a> Reservoir<'a> {
 
     /// The next bits, at least 56 of them after [`Reservoir::refill`]; zeros beyond the end.
     #[inline(always)]
-    pub fn peek(&self) -> u64 {
+    pub(super) fn peek(&self) -> u64 {
         self.bits
     }
 
     /// Passes `n < 57` bits, of which [`Reservoir::refill`] was called before.
     #[inline(always)]
-    pub fn pass(&mut self, n: u32) -> Result<(), End> {
+    pub(super) fn pass(&mut self, n: u32) -> Result<(), End> {
         if n > self.held {
             // All reads from here on fail.
             *self = Self::new(&[]);
@@ -79,7 +79,7 @@ impl<'a> Reservoir<'a> {
 
     /// The next `n <= 32` bits.
     #[inline(always)]
-    pub fn read(&mut self, n: u32) -> Result<u32, End> {
+    pub(super) fn read(&mut self, n: u32) -> Result<u32, End> {
         self.refill();
         let value = self.bits & ((1 << n) - 1);
         self.pass(n)?;

@@ -37,7 +37,7 @@ pub(super) struct Vectors<'a> {
 
 impl Residue {
     /// Builds a residue; the text is the reason why it cannot be used.
-    pub fn new(of: &setup::Residue) -> Result<Self, &'static str> {
+    pub(super) fn new(of: &setup::Residue) -> Result<Self, &'static str> {
         if of.books.iter().flatten().any(|&book| book == Some(0)) {
             return Err("a residue has codebook 0 for its vectors");
         }
@@ -62,7 +62,7 @@ impl Residue {
     ///
     /// # Errors
     /// [`Stop::Fault`] for codebooks without codewords or vectors, [`Stop::End`] if the packet ends.
-    pub fn read(
+    pub(super) fn read(
         &self,
         bits: &mut Reservoir<'_>,
         books: &[Book],

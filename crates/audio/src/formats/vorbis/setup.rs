@@ -134,7 +134,7 @@ impl Setup {
     /// # Errors
     /// [`crate::ErrorKind::Corrupt`] if one contradicts the specification, [`crate::ErrorKind::Unsupported`]
     /// for other versions and for codebooks of unreasonable size.
-    pub fn parse(identification: &[u8], setup: &[u8]) -> Result<Self> {
+    pub(super) fn parse(identification: &[u8], setup: &[u8]) -> Result<Self> {
         let Some(fields) =
             identification.strip_prefix(b"\x01vorbis").and_then(|rest| rest.first_chunk::<23>())
         else {
@@ -184,7 +184,7 @@ impl Setup {
 
     /// The block size of the audio packet that begins with the byte `first`; None if it is not an audio
     /// packet.
-    pub fn block_size(&self, first: Option<u8>) -> Option<u16> {
+    pub(super) fn block_size(&self, first: Option<u8>) -> Option<u16> {
         let first = first.filter(|byte| byte & 1 == 0)?;
         let mode = u32::from(first >> 1) & ((1 << ilog(self.n_modes - 1)) - 1);
         (mode < self.n_modes).then(|| self.block_sizes[(self.long_modes >> mode & 1) as usize])

@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct LinkPlace {
     pub(crate) serial: u32,
     headers: Arc<Headers>,
     first_granule: i64,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 /// it can.
 pub(crate) type Ends = [(u64, u64); 2];
 
-impl Place {
+impl LinkPlace {
     /// Reads a link's headers and its first group from the bytes at its start; None if these are too few.
     /// `is_end` says whether the recording ends with `bytes`, which begin at byte `at`.
     ///
@@ -211,7 +211,7 @@ impl Place {
 
 impl Vorbis {
     /// The pages of the links `places` in a window that begins at byte `at`.
-    pub(crate) fn window(cache: &mut DecoderCache, places: &[Place], bytes: &[u8], at: u64) -> Self {
+    pub(crate) fn window(cache: &mut DecoderCache, places: &[LinkPlace], bytes: &[u8], at: u64) -> Self {
         let mut links = cache.pools::<VorbisPools>().links.take();
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut current = None;
@@ -253,7 +253,7 @@ impl Vorbis {
     }
 
     /// The samples that this window of `places` can decode; None if there are none.
-    pub(crate) fn ends(&self, places: &[Place], bytes: &[u8], at: u64) -> Option<Ends> {
+    pub(crate) fn ends(&self, places: &[LinkPlace], bytes: &[u8], at: u64) -> Option<Ends> {
         let first = self.links.iter().find_map(|link| self.first(link, bytes, at))?;
         let last = self.links.iter().rev().find_map(|link| self.last(link, places, bytes, at))?;
         (first.1 < last.1).then_some([first, last])
@@ -274,7 +274,7 @@ impl Vorbis {
     }
 
     /// The sample after the last one of `link` in the window, and the byte from which on it can be decoded.
-    fn last(&self, link: &Link, places: &[Place], bytes: &[u8], at: u64) -> Option<(u64, u64)> {
+    fn last(&self, link: &Link, places: &[LinkPlace], bytes: &[u8], at: u64) -> Option<(u64, u64)> {
         if link.is_end {
             let place = places.iter().find(|place| place.begin == link.begin && place.n_samples() > 0)?;
             return Some((place.bytes.end, link.behind()));

@@ -16,7 +16,7 @@ use crate::{engine::plan::Credit, order::Window};
 
 /// What an I/O thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// Fetch this ticket, out of turn.
     Demanded(u64),
     /// Fetch the listed tickets: a run in reading order.
@@ -35,7 +35,7 @@ const GAP: u64 = 3;
 
 /// Which tickets of one stream were admitted and which are needed next.
 #[derive(Debug)]
-pub struct Admission {
+pub(crate) struct Admission {
     /// A copy of the consumer's window, ahead of it, to look up its next draws.
     window: Window,
     end: Option<u64>,
@@ -62,7 +62,7 @@ pub struct Admission {
 impl Admission {
     /// `window` equals the consumer's. `credit` is raised to its size. With `demand_first`, the next
     /// `look_ahead` draws count as demanded, the first third of them before everything else.
-    pub fn new(
+    pub(crate) fn new(
         window: Window,
         end: Option<u64>,
         credit: Credit,
@@ -92,7 +92,7 @@ impl Admission {
     /// Chooses the tickets to fetch after `draws` draws, and counts them as admitted. `best` gives the best
     /// length of a run for its first ticket; the run's tickets are appended to `tickets`. Without `best` no
     /// run may begin now.
-    pub fn next(
+    pub(crate) fn next(
         &mut self,
         draws: u64,
         best: Option<impl FnOnce(u64) -> u64>,
@@ -150,7 +150,7 @@ impl Admission {
     }
 
     /// Whether a ticket in reading order may be fetched after `draws` draws.
-    pub fn is_ready(&self, draws: u64) -> bool {
+    pub(crate) fn is_ready(&self, draws: u64) -> bool {
         self.held.first().is_some_and(|&ticket| ticket < draws.saturating_add(self.credit))
             || self.in_order < draws.saturating_add(self.credit).min(self.end.unwrap_or(u64::MAX))
     }
@@ -160,7 +160,7 @@ impl Admission {
     }
 
     /// Whether the window still fills, so that a share of the admissions goes to the consumer's next draws.
-    pub fn fills(&self) -> bool {
+    pub(crate) fn fills(&self) -> bool {
         self.demand_first && self.admitted / self.window.size().max(1) < 4
     }
 

@@ -12,7 +12,7 @@ use std::ops::Sub;
 use crate::contract::{StorageLabels, TaskLabels};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spent {
+pub(crate) struct Spent {
     pub items: u64,
     /// Seconds of work, over all its threads.
     pub busy_s: f64,
@@ -22,7 +22,7 @@ pub struct Spent {
 
 /// What the stages did between two samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Figures {
+pub(crate) struct Figures {
     pub elapsed_s: f64,
     pub read: Spent,
     pub decode: Spent,
@@ -39,7 +39,7 @@ pub struct Figures {
 
 impl Figures {
     /// The share of the workers' time awake that was work.
-    pub fn decoding(&self) -> f64 {
+    pub(crate) fn decoding(&self) -> f64 {
         if self.workers_s > 0.0 { (self.decode.busy_s / self.workers_s).min(1.0) } else { 0.0 }
     }
 
@@ -52,7 +52,7 @@ impl Figures {
 
 /// What the threads waited for the cores between two samples, where the system tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct CoreWaits {
+pub(crate) struct CoreWaits {
     /// The share of the I/O threads' time in which they were ready to run and had no core.
     pub read: f64,
     /// The same of the workers awake.
@@ -66,7 +66,7 @@ pub struct CoreWaits {
 
 /// The configuration that the verdict depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// I/O threads, once a pass has begun.
     pub n_readers: usize,
     /// The largest useful number of them.
@@ -128,7 +128,12 @@ const FILLING: f64 = 0.25;
 
 /// What limits the loader, and what to change. `asked`: whether a batch was ever requested; `cores`: `None`
 /// if the system does not tell.
-pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, setting: &Setting) -> String {
+pub(crate) fn verdict(
+    asked: bool,
+    figures: &Figures,
+    cores: Option<&CoreWaits>,
+    setting: &Setting,
+) -> String {
     if !asked {
         return "idle: no batch was requested yet".into();
     }

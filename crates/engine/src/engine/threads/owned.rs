@@ -82,17 +82,17 @@ pub fn note_end() {
 
 /// Threads of abandoned runs that are ending. Dropping it joins them all, within one [`JOIN_TIMEOUT`].
 #[derive(Debug, Default)]
-pub struct Retired(Vec<Threads>);
+pub(crate) struct Retired(Vec<Threads>);
 
 impl Retired {
     /// Adds a set, and removes sets that have ended.
-    pub fn add(&mut self, threads: Threads) {
+    pub(crate) fn add(&mut self, threads: Threads) {
         self.0.retain(|threads| !threads.have_ended());
         self.0.push(threads);
     }
 
     /// Joins all, within one [`JOIN_TIMEOUT`].
-    pub fn join(&mut self) {
+    pub(crate) fn join(&mut self) {
         let begin = Instant::now();
         // Their drop does not wait again: a joined set has no handles.
         self.0.drain(..).filter(Threads::is_ours).for_each(|mut threads| threads.end(begin, JOIN_TIMEOUT));

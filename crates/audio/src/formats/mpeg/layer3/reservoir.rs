@@ -6,7 +6,7 @@
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.1, annex A figure A.7.
 
-use super::{super::header::MAX_FREE, Damage};
+use super::{super::header::MAX_FREE, FrameDamage};
 
 /// More than a frame can refer back to and hold; the longest are of free format.
 const LEN: usize = 4096;
@@ -32,9 +32,9 @@ impl Reservoir {
 
     /// Adds the main data of a frame, which begins `back` bytes before; returns the number of bytes that are
     /// missing.
-    pub(super) fn add(&mut self, main_data: &[u8], back: usize) -> Result<usize, Damage> {
+    pub(super) fn add(&mut self, main_data: &[u8], back: usize) -> Result<usize, FrameDamage> {
         if back + main_data.len() > LEN {
-            return Err(Damage("a frame refers to more main data than a decoder holds"));
+            return Err(FrameDamage("a frame refers to more main data than a decoder holds"));
         }
         // Only bytes that no frame has used can be referred to; what is before them is missing.
         let cache = back.min(self.len - self.used);
@@ -50,7 +50,7 @@ impl Reservoir {
         self.used = n.min(self.len);
     }
 
-    /// The bytes, and some more.
+    /// The held bytes, with old and spare ones behind them, so that words can be read at their end.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..]
     }

@@ -4,7 +4,7 @@
 //! 2.4.3.2.
 
 use super::{
-    Damage,
+    FrameDamage,
     bands::{Kind, first_region, long_start},
     bits::Bits,
 };
@@ -88,17 +88,17 @@ impl Channel {
         self.scalefac_compress & 1
     }
 
-    fn read(bits: &mut Bits<'_>, stream: &Stream) -> Result<Self, Damage> {
+    fn read(bits: &mut Bits<'_>, stream: &Stream) -> Result<Self, FrameDamage> {
         let mut it = Self { len: bits.read(12), n_pairs: bits.read(9), ..Self::default() };
         if it.n_pairs > LINES / 2 {
-            return Err(Damage("a granule declares more than 288 pairs of lines"));
+            return Err(FrameDamage("a granule declares more than 288 pairs of lines"));
         }
         it.global_gain = bits.read(8) as i32;
         it.scalefac_compress = bits.read(if stream.is_mpeg1() { 4 } else { 9 });
         if bits.read(1) == 1 {
             it.shape = bits.read(2);
             if it.shape == 0 {
-                return Err(Damage("a granule switches to the window that it has"));
+                return Err(FrameDamage("a granule switches to the window that it has"));
             }
             it.is_mixed = bits.read(1) == 1;
             it.tables = [bits.read(5), bits.read(5), 0];
@@ -131,7 +131,7 @@ pub(super) struct Side {
 
 impl Side {
     /// Reads the side information at the start of `bytes`.
-    pub(super) fn read(&mut self, bytes: &[u8], stream: &Stream) -> Result<(), Damage> {
+    pub(super) fn read(&mut self, bytes: &[u8], stream: &Stream) -> Result<(), FrameDamage> {
         let bits = &mut Bits::at(bytes, 0);
         self.main_data_begin = bits.read(if stream.is_mpeg1() { 9 } else { 8 });
         // Private bits.
