@@ -22,8 +22,8 @@ Row = dict[str, Any]
 
 GROUPS = {
     "What is read": (
-        "audio missing_audio audio_column track label_column targets columns outputs sampling n_samples exclude "
-        "weights mixture_block stop"
+        "audio missing_audio independent audio_column track label_column targets columns outputs sampling n_samples "
+        "exclude weights mixture_block stop"
     ),
     "Clips and features": (
         "sample_rate clip_seconds crop augment features n_mels n_fft hop_length n_frames dtype layout"
@@ -41,7 +41,7 @@ GROUPS = {
     "Files and servers": "allow_paths storage_options cache_dir cache_bytes",
 }
 """The parameters of `Loader` by purpose, in the order of docs/parameters.md."""
-SINCE = {"0.2": "audio batching cpus damage max_damage missing_audio track"}
+SINCE = {"0.2": "audio batching cpus damage independent max_damage missing_audio track"}
 """The parameters that a version has added; the others are as old as 0.1."""
 BEGIN, END = "<!-- tables of `make tables` -->\n", "<!-- end of the tables -->\n"
 

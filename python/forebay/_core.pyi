@@ -161,6 +161,7 @@ class _Overrides(TypedDict, total=False):
     n_frames: int | None
     audio: Mapping[str, str | Sequence[str]] | None
     missing_audio: str
+    independent: Sequence[str] | Mapping[str, str | None] | None
     audio_column: str | None
     track: int | Mapping[str, int | Sequence[int]] | None
     label_column: str | None
@@ -473,6 +474,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         n_frames: int | None = None,
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
+        independent: Sequence[str] | Mapping[str, str | None] | None = None,
         audio_column: str | None = None,
         track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,
@@ -597,6 +599,7 @@ class AudioDataset:
         sampling: _Rows | None = None,
         audio: Mapping[str, str | Sequence[str]] | None = None,
         missing_audio: str = "error",
+        independent: Sequence[str] | Mapping[str, str | None] | None = None,
         audio_column: str | None = None,
         track: int | Mapping[str, int | Sequence[int]] | None = None,
         label_column: str | None = None,

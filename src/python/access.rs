@@ -430,7 +430,8 @@ fn accessed(
 ) -> (SharedAccess, Arc<Recordings>, Positions) {
     let OpenedSource { source, positions, outputs, others, .. } = opened;
     let source = Arc::new(source);
-    let audio = reading(audio.clone(), others, &positions);
+    let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
+    let audio = reading(audio.clone(), others, (&positions, &starts, &[]));
     let task = AudioTask::new(audio).with_outputs(outputs);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
     (Access::new(selection, task, given.threads(), given.seed), source, positions)

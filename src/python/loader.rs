@@ -257,7 +257,8 @@ impl Loader {
     /// Returns the recordings that steps `Mix` and `Reverb` could not decode, in place of which others were
     /// taken: a list of dicts with `step` (the number of the step among these, from 0), and `index`, `shard`,
     /// `row`, `kind` and `reason` as in `errors()`, of the files of that step. At most 10000 for each step.
-    /// The list has those of batches made ahead, too.
+    /// Those of `independent=` that were to be taken from other rows have `recording`, its column, instead of
+    /// `step`. The list has those of batches made ahead, too.
     fn partner_errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         logging::emit(py)?;
         let list = PyList::empty(py);
@@ -266,6 +267,12 @@ impl Loader {
             for error in mix_sources.failures() {
                 let row = |at| if reading.is_own { self.selection.positions().row(at) } else { at };
                 list.append(error_dict(py, &error, error.place.index.map(row), ("step", step))?)?;
+            }
+        }
+        for (name, partners) in self.audio().waveforms.iter().flat_map(|plan| plan.partners()) {
+            for error in partners.failures() {
+                let row = error.place.index.map(|at| self.selection.positions().row(at));
+                list.append(error_dict(py, &error, row, ("recording", name))?)?;
             }
         }
         Ok(list)

@@ -1,5 +1,5 @@
-//! The parameters `audio` and `track`: the recordings of a row, by the names of their fields, and the tracks
-//! of their files.
+//! The parameters `audio`, `track` and `independent`: the recordings of a row, by the names of their fields,
+//! the tracks of their files, and those with places of their own.
 
 use pyo3::{
     IntoPyObjectExt,
@@ -8,7 +8,7 @@ use pyo3::{
 };
 
 use super::arguments::{Argument, ArgumentError, mapping_items, wrong_type};
-use crate::config::{FieldTracks, Tracks, WaveformField, Waveforms};
+use crate::config::{FieldTracks, Independent, Tracks, WaveformField, Waveforms};
 
 impl Argument for Option<Waveforms> {
     const EXPECTED: &'static str =
@@ -99,6 +99,45 @@ impl Argument for Option<Tracks> {
                 FieldTracks::One(number) => dict.set_item(name, number)?,
                 FieldTracks::Each(numbers) => dict.set_item(name, numbers)?,
             }
+        }
+        Ok(dict.into_any())
+    }
+}
+
+impl Argument for Option<Independent> {
+    const EXPECTED: &'static str = "a list of names of audio, or a dict of such names and columns";
+    const IS_OPTIONAL: bool = true;
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        if given.is_none() {
+            return Ok(None);
+        }
+        let Some(items) = mapping_items(given)? else {
+            let names = Vec::<String>::read(name, given, problems)?;
+            let fields = names.into_iter().map(|field| (field, None)).collect();
+            return Ok(Some(Independent { fields, is_named: false }));
+        };
+        let mut fields = Vec::new();
+        for [field, column] in items {
+            let field: String =
+                field.extract().map_err(|_| wrong_type(&format!("a name in {name}"), &field, "a str"))?;
+            let column = column.extract::<Option<String>>().map_err(|_| {
+                wrong_type(&format!("{name}[{field:?}]"), &column, "a str, the name of a column, or None")
+            })?;
+            // bounded: as many as were given.
+            fields.push((field, column));
+        }
+        Ok(Some(Independent { fields, is_named: true }))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(Independent { fields, is_named }) = self else { return Ok(py.None().into_bound(py)) };
+        if !is_named {
+            return fields.iter().map(|(name, _)| name).collect::<Vec<_>>().into_bound_py_any(py);
+        }
+        let dict = PyDict::new(py);
+        for (name, column) in fields {
+            dict.set_item(name, column)?;
         }
         Ok(dict.into_any())
     }

@@ -57,6 +57,8 @@ pub enum Purpose {
     Redraw = 24,
     /// A further clip of the same recording.
     View = 25,
+    /// The clip of a recording that is independent of the first of its row, and the row that it is from.
+    Independent = 26,
     /// Whether a pair of parts of a text may be merged, with BPE dropout.
     Merge = 32,
 }

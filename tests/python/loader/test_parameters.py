@@ -149,6 +149,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "n_frames": Case(9),
         "audio": Case({"one": "audio", "two": ["audio", "audio"]}),
         "missing_audio": Case("zeros", {"audio": {"one": "audio", "two": "audio"}}),
+        "independent": Case(["two"], {"audio": {"one": "audio", "two": "audio"}}),
         "audio_column": Case("audio"),
         "track": Case(0),
         "label_column": Case("label"),

@@ -150,6 +150,7 @@ def write_sources(folder: Path) -> None:
     """The tables and folders of docs/stems.md: equally long recordings of noise."""
     tables = {
         "librimix/train.csv": (["mixture_path", "source_1_path", "source_2_path"], 8000, 1),
+        "librispeech/rows.csv": (["mixture", "enrolment"], 16_000, 1),
         "vctk/train.csv": (["path"], 16_000, 1),
         "musdb/train.csv": (["drums", "bass", "other", "vocals"], 44_100, 2),
     }

@@ -43,6 +43,22 @@ impl Partnering {
     }
 }
 
+/// The recordings of the rows in one column besides the first, and the clips that are taken of them.
+pub struct RowPart {
+    pub source: Arc<Recordings>,
+    pub clip: PartClip,
+}
+
+/// Where the clip of another recording is.
+pub enum PartClip {
+    /// Where that of the first one is.
+    Row,
+    /// At a place of its own.
+    Recording,
+    /// At a place of its own in the recording of another row of the same class.
+    Partner(Arc<SameClass>),
+}
+
 /// What the engine runs, and what is told of it.
 pub struct Composed {
     /// The parameters, with the rows of `exclude`.
@@ -96,7 +112,8 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         plan.batching = Batching::Cuts(buckets.clone());
         outputs = outputs.in_buckets(buckets.clone(), config.packs())?;
     }
-    let beside = backgrounds.iter().filter_map(Partnering::others).chain(others.iter().map(|other| &**other));
+    let beside =
+        backgrounds.iter().filter_map(Partnering::others).chain(others.iter().map(|part| &*part.source));
     let remote = std::iter::once(&source).chain(beside).filter(|source| source.is_remote()).count();
     let order = config.settle(&mut plan, &mut audio, source.stored(n_rows))?;
     config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64)?;
@@ -136,7 +153,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
         }
     });
     audio.mix_sources = mix_sources.collect();
-    let audio = reading(audio, others, &positions);
+    let audio = reading(audio, others, (&positions, &starts, &plan.policy.exclude));
     let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
     Ok(Composed {
         config,
@@ -154,9 +171,26 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
     })
 }
 
-/// The plan with the recordings of rows besides their first.
-pub fn reading(audio: AudioPlan, others: Vec<Arc<Recordings>>, positions: &Positions) -> AudioPlan {
-    let of = |source| OtherRecordings::new(Arc::new(Selection::new(source, positions.clone())));
+/// The plan with the recordings of rows besides their first: of rows at these positions, of sources that
+/// begin at these, without those that are excluded.
+pub fn reading(
+    audio: AudioPlan,
+    others: Vec<RowPart>,
+    (positions, starts, exclude): (&Positions, &[u64], &[u64]),
+) -> AudioPlan {
+    let of = |RowPart { source, clip }| {
+        let rows = Arc::new(Selection::new(source, positions.clone()));
+        match clip {
+            PartClip::Row => OtherRecordings::new(rows),
+            PartClip::Recording => OtherRecordings::independent(rows, None),
+            PartClip::Partner(same_class) => {
+                let partners = MixSource::new(rows.clone(), starts.into(), exclude.to_vec())
+                    .of_own_rows(positions.clone(), Some(same_class))
+                    .named("a recording of another row");
+                OtherRecordings::independent(rows, Some(partners))
+            }
+        }
+    };
     let waveforms = audio.waveforms.map(|waveforms| waveforms.reading(others.into_iter().map(of).collect()));
     AudioPlan { waveforms, ..audio }
 }

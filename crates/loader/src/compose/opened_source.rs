@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    Partnering,
+    PartClip, Partnering, RowPart,
     rows_by_length::{LengthFilter, open_with_durations, tell_of_left_out},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{AugmentObject, Background, CropConfig, Origin, RowRecording, Sources, Waveforms},
+    config::{AugmentObject, Background, ClipOf, CropConfig, Origin, RowRecording, Sources, Waveforms},
     contract::RowStore,
     error::counted,
     fields::Value,
@@ -43,7 +43,7 @@ pub struct OpenedSource {
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
     /// The recordings of the rows besides their first, by column.
-    pub others: Vec<Arc<Recordings>>,
+    pub others: Vec<RowPart>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
     /// The tokens of all rows of the source, if they bound batches.
@@ -87,7 +87,7 @@ impl OpenedSource {
         }
         let outputs = outputs(config, &source, positions.clone())?;
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
-        let others = other_recordings(config, &source)?;
+        let others = other_recordings(config, &source, &positions)?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
         Ok(Self {
@@ -115,7 +115,11 @@ impl OpenedSource {
 ///
 /// # Errors
 /// As [`Recordings::open`]; [`ErrorKind::Config`] for shards whose rows cannot be read one by one.
-fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Arc<Recordings>>, Error> {
+fn other_recordings(
+    config: &LoaderConfig,
+    source: &Recordings,
+    positions: &Positions,
+) -> Result<Vec<RowPart>, Error> {
     let recordings = config.recordings();
     let is_archive = |shard: &Shard| shard.path.extension().is_some_and(|ending| ending == "tar");
     if let Some(shard) = source.shards().iter().find(|shard| recordings.len() > 1 && is_archive(shard)) {
@@ -149,7 +153,14 @@ fn other_recordings(config: &LoaderConfig, source: &Recordings) -> Result<Vec<Ar
             );
             Error::new(ErrorKind::Config, message).because(error)
         })?;
-        Ok(Arc::new(found))
+        let clip = match recording.clip {
+            ClipOf::Row => PartClip::Row,
+            ClipOf::Recording => PartClip::Recording,
+            ClipOf::Partner(column) => {
+                PartClip::Partner(Arc::new(SameClass::of_column(source, column, positions.clone())?))
+            }
+        };
+        Ok(RowPart { source: Arc::new(found), clip })
     };
     recordings.into_iter().skip(1).map(open).collect()
 }
@@ -345,7 +356,9 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
         check_annotations("crop", all, source)?;
     }
     let mask = config.audio.as_ref().filter(|_| config.missing_audio == "zeros");
+    let has_partners = config.independent.iter().any(|independent| independent.columns().next().is_some());
     Outputs::new(OutputInputs {
+        partners: config.audio.as_ref().filter(|_| has_partners).map(Waveforms::n_waveforms),
         mask: mask.map(Waveforms::n_waveforms),
         spans,
         views: crop.and_then(CropConfig::views),

@@ -84,6 +84,12 @@ macro_rules! access_parameters {
         /// recording named must be there.
         missing_audio: Text = "error", free, one_of("error", "zeros"),
             elsewhere(missing_stems, fill_missing);
+        /// Names in `audio` whose clips have places of their own, drawn by `crop=` as those of other rows
+        /// are, in recordings of any length: a list. As a dict, `{"enrolment": "speaker"}`, the recording is
+        /// that of another row with an equal value in this column, or the row's own if there is none, and the
+        /// field `partner_index`, int64 `[batch, recordings]`, has the row of each recording. Not for the
+        /// first name.
+        independent: Independent = None, free, elsewhere(enrolment, reference, unaligned);
         /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
         /// `audio`; in a table `path`, `file_name`, `audio` or the like.
         audio_column: OptionalText = None, free, elsewhere(audio_key, audio_field);
@@ -152,6 +158,7 @@ impl AccessConfig {
             sampling: self.sampling.clone(),
             audio: self.audio.clone(),
             missing_audio: self.missing_audio.clone(),
+            independent: self.independent.clone(),
             audio_column: self.audio_column.clone(),
             track: self.track.clone(),
             label_column: self.label_column.clone(),

@@ -257,7 +257,7 @@ impl LoaderConfig {
             waveforms: self
                 .audio
                 .as_ref()
-                .map(|audio| audio.plan(self.track.as_ref(), self.missing_audio == "zeros")),
+                .map(|audio| audio.plan(self.by_name(), self.missing_audio == "zeros")),
             features,
             max_decoded_seconds,
             damage,

@@ -1,7 +1,12 @@
 //! The problems of parameters that exclude each other.
 
 use super::{AugmentObject, CropConfig, CropObject, LoaderConfig, rank_problem};
-use crate::{order::Order, sampling::Sampling, tasks::Outputs, transform::Augment};
+use crate::{
+    order::Order,
+    sampling::Sampling,
+    tasks::Outputs,
+    transform::{Augment, augment::StepKind},
+};
 
 impl LoaderConfig {
     /// Checks rank, world size and streams.
@@ -89,6 +94,10 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
+        if let Some(independent) = &self.independent {
+            problems.extend(independent.problems(self.audio.as_ref()));
+            problems.extend(self.independent_conflicts());
+        }
         if let Some(track) = &self.track {
             problems.extend(track.problems(self.audio.as_ref()));
         }
@@ -101,6 +110,28 @@ impl LoaderConfig {
                 );
             }
         }
+    }
+
+    /// The problems of clips with places of their own, with the clips and the steps of augmentation.
+    fn independent_conflicts(&self) -> Option<String> {
+        let of_crop = match self.crop.as_ref().map(|object| &object.rule) {
+            Some(CropConfig::Windows(_)) => Some("Windows() are places in the first recording of a row"),
+            Some(CropConfig::Whole(_)) => Some("Whole() makes all recordings of a row as long as the first"),
+            _ => None,
+        };
+        if let Some(why) = of_crop {
+            return Some(format!(
+                "independent gives clips places of their own, and {why}; give a crop of one length, such as Random()"
+            ));
+        }
+        let AugmentObject::Steps { augment, .. } = &self.augment else { return None };
+        let is_of_row = |kind: &StepKind| matches!(kind, StepKind::Speed { .. } | StepKind::Remix { .. });
+        let step = augment.steps().find(|step| is_of_row(&step.kind))?;
+        Some(format!(
+            "augment has {}, which is for recordings of a row that belong together, and independent names others; leave one of them \
+             out",
+            step.kind.name()
+        ))
     }
 
     /// The problems of rows that are chosen in two ways, or described in two.

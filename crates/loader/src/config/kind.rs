@@ -27,6 +27,7 @@ pub(crate) type Names = Option<crate::config::Names>;
 pub(crate) type Texts = Vec<String>;
 pub(crate) type Waveforms = Option<crate::config::Waveforms>;
 pub(crate) type Tracks = Option<crate::config::Tracks>;
+pub(crate) type Independent = Option<crate::config::Independent>;
 pub(crate) type Ids = BTreeMap<String, u32>;
 pub(crate) type Features = Option<crate::config::FeatureObject>;
 pub(crate) type Crop = Option<crate::config::CropObject>;
@@ -178,6 +179,12 @@ macro_rules! kind_text {
     };
     (stub Tracks) => {
         "int | Mapping[str, int | Sequence[int]] | None"
+    };
+    (docs Independent) => {
+        "sequence of str, or dict of str and column, optional"
+    };
+    (stub Independent) => {
+        "Sequence[str] | Mapping[str, str | None] | None"
     };
     (docs Ids) => {
         "dict, optional"

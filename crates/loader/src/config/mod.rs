@@ -37,7 +37,8 @@ pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable};
 pub use tokens::TokenConfig;
 pub use waveforms::{
-    FieldTracks, MOST_WAVEFORMS, RowRecording, Tracks, WaveformField, Waveforms, track_number,
+    ByName, ClipOf, FieldTracks, Independent, MOST_WAVEFORMS, RowRecording, Tracks, WaveformField, Waveforms,
+    track_number,
 };
 
 pub(crate) use crate::error::shown;
@@ -136,8 +137,14 @@ impl LoaderConfig {
             self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
         let mix_sources = self.augment.sources().iter().filter_map(Background::same_class);
         let duration = self.whole().and_then(|whole| whole.duration.as_ref());
-        let all =
-            targets.chain(passed_through).chain(sampling).chain(spans).chain(mix_sources).chain(duration);
+        let partners = self.independent.iter().flat_map(Independent::columns);
+        let all = targets
+            .chain(passed_through)
+            .chain(sampling)
+            .chain(spans)
+            .chain(mix_sources)
+            .chain(partners)
+            .chain(duration);
         for name in all {
             if !names.contains(name) {
                 names.push(name.clone());
@@ -146,13 +153,18 @@ impl LoaderConfig {
         names
     }
 
+    /// The parameters that say more about the names of `audio`.
+    pub fn by_name(&self) -> ByName<'_> {
+        ByName { tracks: self.track.as_ref(), independent: self.independent.as_ref() }
+    }
+
     /// The recordings of a row that are read; the first one decides where clips are.
     pub fn recordings(&self) -> Vec<RowRecording<'_>> {
         match &self.audio {
-            Some(audio) => audio.recordings(self.track.as_ref()),
+            Some(audio) => audio.recordings(self.by_name()),
             None => {
                 let track = self.track.as_ref().and_then(Tracks::of_all);
-                vec![RowRecording { column: self.audio_column.as_deref(), track }]
+                vec![RowRecording { column: self.audio_column.as_deref(), track, clip: ClipOf::Row }]
             }
         }
     }
@@ -181,7 +193,7 @@ impl LoaderConfig {
     /// # Errors
     /// As [`Self::disk_cache`].
     pub fn recording_options(&self, recording: RowRecording<'_>) -> Result<SourceOptions> {
-        let RowRecording { column, track } = recording;
+        let RowRecording { column, track, .. } = recording;
         let payload = PayloadColumn::Audio(column.map(str::to_owned));
         Ok(SourceOptions { payload, track, ..self.payload_options()? })
     }

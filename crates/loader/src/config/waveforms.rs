@@ -32,19 +32,20 @@ pub struct WaveformField {
 
 impl Waveforms {
     /// The recording of each waveform, in the order of the fields.
-    fn waveforms<'a>(&'a self, tracks: Option<&'a Tracks>) -> impl Iterator<Item = RowRecording<'a>> {
+    fn waveforms<'a>(&'a self, by_name: ByName<'a>) -> impl Iterator<Item = RowRecording<'a>> {
         self.fields.iter().flat_map(move |field| {
             field.columns.iter().enumerate().map(move |(at, column)| RowRecording {
                 column: Some(column),
-                track: tracks.and_then(|tracks| tracks.of_field(&field.name, at)),
+                track: by_name.tracks.and_then(|tracks| tracks.of_field(&field.name, at)),
+                clip: by_name.independent.map_or(ClipOf::Row, |independent| independent.of(&field.name)),
             })
         })
     }
 
     /// The recordings, each once, in the order in which they are named first.
-    pub fn recordings<'a>(&'a self, tracks: Option<&'a Tracks>) -> Vec<RowRecording<'a>> {
+    pub fn recordings<'a>(&'a self, by_name: ByName<'a>) -> Vec<RowRecording<'a>> {
         let mut recordings = Vec::new();
-        for recording in self.waveforms(tracks) {
+        for recording in self.waveforms(by_name) {
             if !recordings.contains(&recording) {
                 // bounded: as many as were given.
                 recordings.push(recording);
@@ -54,10 +55,10 @@ impl Waveforms {
     }
 
     /// The number of the recording, among [`Self::recordings`], of each waveform.
-    pub fn numbers(&self, tracks: Option<&Tracks>) -> Vec<usize> {
-        let recordings = self.recordings(tracks);
+    pub fn numbers(&self, by_name: ByName<'_>) -> Vec<usize> {
+        let recordings = self.recordings(by_name);
         let number = |sought| recordings.iter().position(|recording| *recording == sought).unwrap_or(0);
-        self.waveforms(tracks).map(number).collect()
+        self.waveforms(by_name).map(number).collect()
     }
 
     pub fn n_waveforms(&self) -> usize {
@@ -72,14 +73,14 @@ impl Waveforms {
     }
 
     /// The plan of them, before the files are open; `fills_missing`: with zeros for nulls.
-    pub fn plan(&self, tracks: Option<&Tracks>, fills_missing: bool) -> WaveformPlan {
+    pub fn plan(&self, by_name: ByName<'_>, fills_missing: bool) -> WaveformPlan {
         let field = |field: &WaveformField| PlannedField {
             name: field.name.clone(),
             stacked: field.is_stacked.then_some(field.columns.len()),
         };
         let fields = self.fields.iter().map(field).collect();
-        let names = self.recordings(tracks).iter().map(ToString::to_string).collect();
-        WaveformPlan::new(fields, self.numbers(tracks), names).filling_missing(fills_missing)
+        let names = self.recordings(by_name).iter().map(ToString::to_string).collect();
+        WaveformPlan::new(fields, self.numbers(by_name), names).filling_missing(fills_missing)
     }
 
     pub fn problems(&self) -> Vec<String> {
@@ -103,11 +104,85 @@ impl Waveforms {
     }
 }
 
-/// A recording of a row: its column, None for the usual one, and the number of its track.
+/// The parameters that say more about the names of [`Waveforms`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByName<'a> {
+    pub tracks: Option<&'a Tracks>,
+    pub independent: Option<&'a Independent>,
+}
+
+/// The parameter `independent`: names of [`Waveforms`] whose clips have places of their own, each with the
+/// column of which a row of another recording has an equal value, if it is to be another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Independent {
+    pub fields: Vec<(String, Option<String>)>,
+    /// Whether it was given as a dict.
+    pub is_named: bool,
+}
+
+impl Independent {
+    fn of(&self, name: &str) -> ClipOf<'_> {
+        match self.fields.iter().find(|(field, _)| field == name) {
+            None => ClipOf::Row,
+            Some((_, None)) => ClipOf::Recording,
+            Some((_, Some(column))) => ClipOf::Partner(column),
+        }
+    }
+
+    /// The columns by which partners are found.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        self.fields.iter().filter_map(|(_, column)| column.as_ref())
+    }
+
+    pub(super) fn problems(&self, audio: Option<&Waveforms>) -> Vec<String> {
+        let Some(audio) = audio else {
+            return vec![
+                "independent is about the names in audio, and audio names none; give audio, or leave it out"
+                    .to_owned(),
+            ];
+        };
+        let names: Vec<_> = audio.fields.iter().map(|field| &field.name).collect();
+        let mut problems = Vec::new();
+        if self.fields.is_empty() {
+            problems.push(format!("independent is empty, must have names of audio: {names:?}"));
+        }
+        for (at, (name, column)) in self.fields.iter().enumerate() {
+            if !names.contains(&name) {
+                problems.push(format!("independent has {name:?}, must have names of audio: {names:?}"));
+            } else if names.first() == Some(&name) {
+                problems.push(format!(
+                    "independent has {name:?}, the first name of audio, whose recording decides where the clip of the row \
+                     is; name another one first"
+                ));
+            }
+            if self.fields[..at].iter().any(|(before, _)| before == name) {
+                problems.push(format!("independent has {name:?} twice; name it once"));
+            }
+            if column.as_ref().is_some_and(String::is_empty) {
+                problems.push(format!("independent[{name:?}] is empty, must be a column, or None"));
+            }
+        }
+        problems
+    }
+}
+
+/// Of which recording a clip is, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClipOf<'a> {
+    /// The row's, at the place of the first recording's clip.
+    Row,
+    /// The row's, at a place of its own.
+    Recording,
+    /// That of another row with an equal value in this column, at a place of its own.
+    Partner(&'a str),
+}
+
+/// A recording of a row: its column, None for the usual one, the number of its track, and its clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRecording<'a> {
     pub column: Option<&'a str>,
     pub track: Option<u32>,
+    pub clip: ClipOf<'a>,
 }
 
 impl fmt::Display for RowRecording<'_> {

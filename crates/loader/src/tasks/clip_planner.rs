@@ -403,6 +403,20 @@ impl ClipPlanner {
         Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
     }
 
+    /// Those of recordings of a row that have places of their own, by the rule of the first: spans are those
+    /// of the first recording, so that without them a place is random.
+    pub(super) fn independent(&self) -> Self {
+        let crop = match self.plan.crop {
+            ClipRule::Clip(crop @ ClipCrop { place: CropPosition::Spans { .. }, .. }) => {
+                ClipRule::Clip(ClipCrop { place: CropPosition::Mode(CropMode::Random), ..crop })
+            }
+            crop => crop,
+        };
+        let plan =
+            AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
+        Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
+    }
+
     /// The same of the first channel.
     pub fn of_one_channel(mut self) -> Self {
         self.plan.features = self.plan.features.with_channels(KeptChannels::One(0));

@@ -328,8 +328,10 @@ impl ClipMaker {
             let ClipPlace { crop, speed, .. } = place;
             let clip_samples = plan.clip_len(&crop);
             if let Some(waveforms) = &mut self.waveforms {
-                clips = waveforms.join(record, place, clips, clip_samples)?;
+                waveforms.join(record, (place, view), clips, clip_samples)?;
             }
+            let waveforms = self.waveforms.as_ref();
+            clips = waveforms.map_or(clips, WaveformReader::joined);
             let len: usize = features.shape(clip_samples).iter().product();
             if rule.whole().is_some() {
                 if len == 0 {
@@ -343,7 +345,9 @@ impl ClipMaker {
             let len = len / features.channels().n_kept();
             let first_mixed = self.mixer.mixed.len();
             // What fills the clip is padding only if it is silent.
-            let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..clip_samples };
+            let of_first = if rule.padding().is_silent() { crop.taken() } else { 0..clip_samples };
+            let of_any = waveforms.map_or_else(|| of_first.clone(), |all| all.valid_of_any(&of_first));
+            let mut valid = of_any.clone();
             let bits = match (begin, rule) {
                 (ClipStart::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
                 (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
@@ -381,10 +385,16 @@ impl ClipMaker {
             let is_short = rule.leaves_remainders() && !features.is_waveform();
             let used = if is_short { valid.end } else { clip_samples };
             let mut rest = clips.chunks_exact(clip_samples.max(1));
+            // Unless a step moved it, each waveform has its own padding.
+            let of_each = waveforms.filter(|_| valid == of_any);
+            let mut waveform = 0;
             for ((values, at), (_, stacked)) in values.iter_mut().zip(&mut written).zip(plan.feature_fields())
             {
                 let n = stacked.unwrap_or(1) * features.channels().n_kept();
-                for clip in rest.by_ref().take(n) {
+                for (channel, clip) in rest.by_ref().take(n).enumerate() {
+                    let at_waveform = waveform + channel / features.channels().n_kept();
+                    let valid =
+                        of_each.map_or(valid.clone(), |waveforms| waveforms.valid(at_waveform, &of_first));
                     let mut outs = values.as_mut();
                     let mut out = outs.part(*at..*at + len);
                     features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
@@ -399,6 +409,7 @@ impl ClipMaker {
                     }
                     *at += len;
                 }
+                waveform += stacked.unwrap_or(1);
             }
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();
@@ -477,6 +488,10 @@ impl ClipMaker {
                 OutputField::AudioMask => {
                     let present = self.waveforms.iter().flat_map(WaveformReader::present);
                     Value::List(present.map(|present| Value::Int(present.into())).collect())
+                }
+                OutputField::PartnerIndex => {
+                    let rows = self.waveforms.iter().flat_map(WaveformReader::positions);
+                    Value::List(rows.map(|at| Value::Int(positions.row(at) as i64)).collect())
                 }
                 OutputField::Mask if plan.features.is_waveform() => {
                     Value::Int(plan.valid_samples(&made[0].crop) as i64)

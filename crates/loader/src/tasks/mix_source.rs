@@ -38,6 +38,8 @@ pub struct MixSource {
     /// Of the loader's own rows: only those that share a class.
     same_class: Option<Arc<SameClass>>,
     failures: Arc<Failures>,
+    /// What messages call a partner, if it is neither mixed in nor a response.
+    what: Option<&'static str>,
 }
 
 impl fmt::Debug for MixSource {
@@ -58,6 +60,7 @@ impl MixSource {
             own: None,
             same_class: None,
             failures: Arc::default(),
+            what: None,
         }
     }
 
@@ -66,6 +69,12 @@ impl MixSource {
     #[must_use]
     pub fn of_own_rows(self, own: Positions, same_class: Option<Arc<SameClass>>) -> Self {
         Self { own: Some(own), same_class, ..self }
+    }
+
+    /// The same with this name of a partner in messages.
+    #[must_use]
+    pub(crate) fn named(self, what: &'static str) -> Self {
+        Self { what: Some(what), ..self }
     }
 
     /// Reads the partners, for one thread.
@@ -124,14 +133,17 @@ impl MixSource {
             is_new
         };
         if is_new {
-            let what = if reading.is_response { "an impulse response" } else { "a recording to be mixed in" };
+            let mixed =
+                if reading.is_response { "an impulse response" } else { "a recording to be mixed in" };
+            let what = self.what.unwrap_or(mixed);
             log::warn!("{what} is bad, another one is taken: {error}");
         }
     }
 
     /// The error of a partner that the system does not read, for the record that it was to be mixed into.
     pub(super) fn unread(&self, reading: PartnerReading, at: u64, error: &Error) -> Error {
-        let what = if reading.is_response { "an impulse response" } else { "a recording to mix in" };
+        let mixed = if reading.is_response { "an impulse response" } else { "a recording to mix in" };
+        let what = self.what.unwrap_or(mixed);
         let Place { shard, row, .. } = self.pool.place(at);
         let place = shard.zip(row).map(|(shard, row)| format!(", row {row} of {}", shard.display()));
         let message = format!("cannot read {what}{}", place.unwrap_or_default());

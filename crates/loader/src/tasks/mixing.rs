@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Draws of a partner before the clip stays without.
-const ATTEMPTS: usize = 8;
+pub(super) const ATTEMPTS: usize = 8;
 
 /// A partner that was mixed in.
 #[derive(Debug)]

@@ -116,6 +116,8 @@ pub(super) enum OutputField {
     Mask,
     /// Ones for the waveforms whose recordings the row has.
     AudioMask,
+    /// The row of each waveform's recording.
+    PartnerIndex,
     Bucket(Arc<Buckets>),
     /// The number of the shard; has the first row of each shard, then the number of all rows.
     Shard(Arc<[u64]>),
@@ -194,6 +196,8 @@ pub struct OutputInputs<'a> {
     pub taken: &'a [&'a str],
     /// The number of the waveforms of a row, if a field tells which of them it has.
     pub mask: Option<usize>,
+    /// The same, if some of them may be those of other rows.
+    pub partners: Option<usize>,
 }
 
 impl Outputs {
@@ -217,6 +221,7 @@ impl Outputs {
             lengths,
             taken,
             mask,
+            partners,
         } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
@@ -258,6 +263,9 @@ impl Outputs {
         let mask =
             mask.map(|n| (OutputField::AudioMask, Field::stacked("audio_mask", DataType::Uint8, [n as u64])));
         fields.extend(mask);
+        fields.extend(partners.map(|n| {
+            (OutputField::PartnerIndex, Field::stacked("partner_index", DataType::Int64, [n as u64]))
+        }));
         if pairs {
             fields.push((OutputField::MixupIndex, number("mixup_index")));
             fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));

@@ -3,7 +3,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::pool::{RecordingPool, pool_of};
+use super::{
+    mix_source::MixSource,
+    pool::{RecordingPool, pool_of},
+};
 use crate::source::RecordingSource;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +39,13 @@ pub struct WaveformPlan {
 
 /// The recordings of one column and track, in the rows of the loader.
 #[derive(Clone)]
-pub struct OtherRecordings(pub(super) Arc<dyn RecordingPool>);
+pub struct OtherRecordings {
+    pub(super) pool: Arc<dyn RecordingPool>,
+    /// Whether their clips have places of their own.
+    pub(super) is_independent: bool,
+    /// The rows of which one is taken instead of the row itself.
+    pub(super) partners: Option<MixSource>,
+}
 
 impl fmt::Debug for OtherRecordings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +56,12 @@ impl fmt::Debug for OtherRecordings {
 impl OtherRecordings {
     /// The rows of a source at the positions of the loader's own.
     pub fn new<S: RecordingSource>(source: Arc<S>) -> Self {
-        Self(pool_of(source))
+        Self { pool: pool_of(source), is_independent: false, partners: None }
+    }
+
+    /// The same with clips at places of their own, of partners if there are any.
+    pub fn independent<S: RecordingSource>(source: Arc<S>, partners: Option<MixSource>) -> Self {
+        Self { is_independent: true, partners, ..Self::new(source) }
     }
 }
 
@@ -68,6 +82,12 @@ impl WaveformPlan {
     #[must_use]
     pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
         Self { others, ..self }
+    }
+
+    /// The rows of which recordings are taken instead of the row's own, with the names of these recordings.
+    pub fn partners(&self) -> impl Iterator<Item = (&str, &MixSource)> {
+        let named = self.names.iter().skip(1).zip(&self.others);
+        named.filter_map(|(name, other)| Some((&**name, other.partners.as_ref()?)))
     }
 
     /// The waveforms of a row, those of stacked fields too.

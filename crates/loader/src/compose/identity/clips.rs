@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     LoaderConfig,
-    compose::Partnering,
+    compose::{Partnering, RowPart},
     config::{AugmentObject, OrderChoice},
     order::WeightedRows,
     source::{Positions, Recordings},
@@ -28,7 +28,7 @@ pub struct ClipIdentity<'a> {
     /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
     /// The recordings of rows besides their first.
-    pub others: &'a [Arc<Recordings>],
+    pub others: &'a [RowPart],
     pub positions: &'a Positions,
     /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,
@@ -174,7 +174,7 @@ impl ClipIdentity<'_> {
     /// The fields by the numbers of their recordings, and these; not the names of the columns.
     fn audio(&self) -> Option<Value> {
         let audio = self.config.audio.as_ref()?;
-        let mut numbers = audio.numbers(self.config.track.as_ref()).into_iter();
+        let mut numbers = audio.numbers(self.config.by_name()).into_iter();
         let fields: Vec<_> = audio
             .fields
             .iter()
@@ -183,7 +183,7 @@ impl ClipIdentity<'_> {
                 json!([field.name, recordings, field.is_stacked])
             })
             .collect();
-        let others: Vec<_> = self.others.iter().map(|source| hex(source.fingerprint())).collect();
+        let others: Vec<_> = self.others.iter().map(|part| hex(part.source.fingerprint())).collect();
         Some(json!({"fields": fields, "others": others}))
     }
 
@@ -191,6 +191,12 @@ impl ClipIdentity<'_> {
     fn track(&self) -> Option<Value> {
         let tracks = self.config.tracks();
         tracks.iter().any(Option::is_some).then(|| json!(tracks))
+    }
+
+    /// The fields whose clips have places of their own, and whether these are of other rows.
+    fn independent(&self) -> Option<Value> {
+        let fields = &self.config.independent.as_ref()?.fields;
+        Some(fields.iter().map(|(name, column)| (name.clone(), Value::from(column.is_some()))).collect())
     }
 
     /// As before there was a choice, unless it is another.

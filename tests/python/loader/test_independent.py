@@ -1,0 +1,255 @@
+"""`independent=`: recordings of a row whose clips have places of their own, and those of other rows."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from conformance import conforms, spawned
+from forebay import ConfigError, StateError, augment, crops, features
+from stems import RATE
+from windows import wav
+
+WAVEFORM = features.Waveform(sample_rate=RATE)
+BANDS = features.LogMel(sample_rate=RATE, n_fft=64, hop_length=32, n_mels=8, normalization=features.ZScore())
+CLIP = 160
+GIVEN: dict[str, Any] = {
+    "features": WAVEFORM, "clip_seconds": CLIP / RATE, "batch_size": 4, "n_workers": 2, "seed": 3, "infinite": False,
+    "audio": {"mix": "mix", "voice": "voice"}, "order": "sequential", "targets": {},
+}  # fmt: skip
+SPEAKERS = ["a", "b", "a", "c", "b", "a", "b", "a"]
+"""Of the rows of a table, again and again, but row 3, which is alone."""
+
+
+def sound(row: int, name: str, n: int) -> np.ndarray:
+    return np.random.default_rng([row, name == "voice"]).integers(1, 15_000, n)
+
+
+def write(folder: Path, n_rows: int = 8, lengths: tuple[int, ...] = (900, 40, 400)) -> Path:
+    """Rows of a mixture and of a recording of its speaker, which is as long as it likes."""
+    folder.mkdir(exist_ok=True)
+    rows = []
+    for row in range(n_rows):
+        speaker = "alone" if row == 3 else SPEAKERS[row % len(SPEAKERS)]
+        names = {name: f"{row}-{name}.wav" for name in ("mix", "voice")}
+        rows.append({**names, "speaker": speaker, "index_in_table": row})
+        for name, n in (("mix", 500 + 10 * (row % 7)), ("voice", lengths[row % len(lengths)])):
+            (folder / f"{row}-{name}.wav").write_bytes(wav(sound(row, name, n), RATE))
+    table = folder / "rows.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return table
+
+
+def batches(table: Any, **given: Any) -> list[dict[str, Any]]:
+    return list(forebay.Loader(table, **{**GIVEN, **given}))
+
+
+def place_of(clip: np.ndarray, whole: np.ndarray) -> int:
+    """Where a clip is in a recording, which is zeros behind its end."""
+    padded = np.concatenate([whole, np.zeros(CLIP, whole.dtype)]).astype(np.float32) / 32768
+    at = [at for at in range(max(len(whole) - CLIP, 0) + 1) if np.array_equal(padded[at : at + CLIP], clip)]
+    assert len(at) == 1
+    return at[0]
+
+
+def length(row: int) -> int:
+    return (900, 40, 400)[row % 3]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    with spawned() as made:
+        yield made
+
+
+def test_a_recording_has_a_place_of_its_own(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    given: dict[str, Any] = {"independent": ["voice"], "crop": crops.Random(), "outputs": ["start"]}
+    places = set()
+    for batch in itertools.chain(*(batches(table, seed=seed, **given) for seed in range(6))):
+        assert "partner_index" not in batch
+        for row, mix, voice, start in zip(batch["index"], batch["mix"], batch["voice"], batch["start"], strict=True):
+            at = place_of(voice, sound(row, "voice", length(row)))
+            places.add((int(row), at))
+            assert place_of(mix, sound(row, "mix", 500 + 10 * (row % 7))) == round(start * RATE)
+    assert {at for row, at in places if row % 3 == 1} == {0}  # shorter than a clip
+    assert len([at for row, at in places if row % 3 == 0]) > 12
+
+
+def test_the_first_recording_is_as_without(tmp_path: Path) -> None:
+    """Its clip, features and draws do not depend on the others."""
+    table = write(tmp_path)
+    for given in (
+        {"features": BANDS, "clip_seconds": 0.1},  # 800 samples: mixtures are padded
+        {"features": BANDS, "augment": [augment.Gain(6.0), augment.SpecAugment(freq=2, time=2)]},
+        {"crop": crops.Views(3)}, {"crop": crops.Loudest(of=3)},
+    ):  # fmt: skip
+        alone = batches(table, **{**given, "audio": {"mix": "mix"}})
+        both = batches(table, **given, independent=["voice"])
+        for one, other in zip(alone, both, strict=True):
+            np.testing.assert_array_equal(one["mix"], other["mix"])
+
+
+def test_features_of_each_have_their_own_padding(tmp_path: Path) -> None:
+    """A normalised spectrogram of the other recording is that of a loader of this one."""
+    table = write(tmp_path)
+    given: dict[str, Any] = {
+        "features": BANDS, "clip_seconds": 0.1, "crop": crops.Start(),
+    }  # fmt: skip
+    both = batches(table, **given, independent=["voice"])
+    alone = batches(table, **{**given, "audio": {"voice": "voice"}})
+    for one, other in zip(alone, both, strict=True):
+        np.testing.assert_array_equal(one["voice"], other["voice"])
+
+
+def test_a_partner_is_another_row_of_the_class(tmp_path: Path) -> None:
+    table = write(tmp_path, 24)
+    speakers = [json.loads(line)["speaker"] for line in table.read_text().splitlines()]
+    given: dict[str, Any] = {"independent": {"voice": "speaker"}, "infinite": True, "order": "global", "batch_size": 8}
+    drawn: dict[int, list[int]] = {row: [] for row in range(24)}
+    with forebay.Loader(table, **{**GIVEN, **given}) as loader:
+        for batch in itertools.islice(loader, 300):
+            assert batch["partner_index"].shape == (8, 2)
+            assert batch["partner_index"].dtype == np.int64
+            np.testing.assert_array_equal(batch["partner_index"][:, 0], batch["index"])
+            for row, (_, partner), voice in zip(batch["index"], batch["partner_index"], batch["voice"], strict=True):
+                drawn[int(row)].append(int(partner))
+                place_of(voice, sound(partner, "voice", length(partner)))
+    assert set(drawn[3]) == {3}  # alone: its own recording
+    statistic, free = 0.0, 0
+    for row in (row for row in drawn if row != 3):
+        others = [other for other in range(24) if speakers[other] == speakers[row] and other != row]
+        counts = np.array([drawn[row].count(other) for other in others])
+        assert counts.sum() == len(drawn[row])
+        expected = counts.sum() / len(others)
+        statistic += ((counts - expected) ** 2 / expected).sum()
+        free += len(others) - 1
+    assert statistic < free + 5 * np.sqrt(2 * free)
+
+
+def test_bad_partners_are_listed_and_drawn_again(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    (tmp_path / "2-voice.wav").write_bytes(b"no recording")
+    given = {**GIVEN, "independent": {"voice": "speaker"}, "infinite": True}
+    with forebay.Loader(table, **given) as loader:
+        found = {
+            (int(row), int(partner))
+            for batch in itertools.islice(loader, 60)
+            for row, partner in zip(batch["index"], batch["partner_index"][:, 1], strict=True)
+        }
+        assert {partner for row, partner in found if row in (0, 5, 7)} == {0, 5, 7}
+        assert {row for row, _ in found} == set(range(8))  # row 2 has good partners
+        assert loader.errors() == []
+        (error,) = loader.partner_errors()
+        assert (error["row"], error["kind"], error["recording"]) == (2, "unsupported", 'column "voice"')
+    # Its own recording is taken where no partner can be read, and a row that is bad is told by name.
+    (tmp_path / "3-voice.wav").write_bytes(b"no recording")
+    with forebay.Loader(table, **given | {"infinite": False, "batch_size": 1}) as loader:
+        assert [int(row) for batch in loader for row in batch["index"]] == [0, 1, 2, 4, 5, 6, 7]
+        (error,) = loader.errors()
+        assert error["row"] == 3
+        assert error["reason"].startswith('column "voice": ')
+
+
+def test_missing_ones_are_zeros(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    rows[3]["voice"] = rows[5]["voice"] = None
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"independent": {"voice": "speaker"}, "missing_audio": "zeros"}
+    masks, partners = [], []
+    for batch in batches(table, **given):
+        masks += batch["audio_mask"][:, 1].tolist()
+        partners += batch["partner_index"][:, 1].tolist()
+    assert masks == [1, 1, 1, 0, 1, 1, 1, 1]
+    assert partners[3] == 3
+    assert 5 not in partners
+
+
+def test_the_same_column_twice(tmp_path: Path) -> None:
+    """A reference of the same speaker is the recording of another row."""
+    table = write(tmp_path)
+    audio = {"voice": "voice", "reference": "voice"}
+    for batch in batches(table, audio=audio, independent={"reference": "speaker"}):
+        for index, partners, voice, reference in zip(
+            batch["index"], batch["partner_index"], batch["voice"], batch["reference"], strict=True
+        ):
+            assert partners[0] == index
+            place_of(voice, sound(index, "voice", length(index)))
+            place_of(reference, sound(partners[1], "voice", length(partners[1])))
+
+
+@pytest.mark.parametrize("order", ["global", "window"])
+def test_independent_recordings_conform(order: str, processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    table = write(tmp_path, 40)
+    # An excluded row is no partner, and a bad one is none if all of its recordings are bad.
+    for bad in ("12-mix.wav", "12-voice.wav", "24-mix.wav", "24-voice.wav"):
+        (tmp_path / bad).write_bytes(b"no recording")
+    given: dict[str, Any] = {
+        "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "n_workers": 2, "shuffle_min_size": 20,
+        "shuffle_buffer_size": 40, "infinite": True, "targets": {}, "augment": [augment.Gain(6.0)],
+        "audio": {"mix": "mix", "stems": ["voice", "mix"], "own": "voice"},
+        "independent": {"stems": "speaker", "own": None},
+    }  # fmt: skip
+    conforms(table, processes, tmp_path, **{**given, "order": order})
+
+
+def test_a_dataset_has_the_same(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    given: dict[str, Any] = {
+        "features": WAVEFORM, "clip_seconds": 0.02, "targets": {}, "audio": {"mix": "mix", "voice": "voice"},
+        "independent": {"voice": "speaker"}, "crop": crops.Random(),
+    }  # fmt: skip
+    data = forebay.AudioDataset(table, **given)
+    batch = data.get_batch(range(8))
+    assert batch["partner_index"].shape == (8, 2)
+    for partner, voice in zip(batch["partner_index"][:, 1], batch["voice"], strict=True):
+        place_of(voice, sound(partner, "voice", length(partner)))
+    again = data.get_batch([3, 0])
+    np.testing.assert_array_equal(again["voice"], batch["voice"][[3, 0]])
+
+
+def test_the_recipe_has_it(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    with forebay.Loader(table, **GIVEN, independent={"voice": "speaker"}) as loader:
+        assert loader.recipe.to_dict()["independent"] == {"voice": "speaker"}
+        assert "independent  " in str(loader.recipe)
+        state = loader.state_dict()
+    with (
+        forebay.Loader(table, **GIVEN, independent=["voice"]) as other,
+        pytest.raises(StateError, match=r"independent\.voice is true in the state and false here"),
+    ):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"independent": ["mix"]}, r'independent has "mix", the first name of audio'),
+        ({"independent": ["noise"]}, r'independent has "noise", must have names of audio: \["mix", "voice"\]'),
+        ({"independent": []}, r"independent is empty"),
+        ({"independent": ["voice", "voice"]}, r'independent has "voice" twice'),
+        ({"independent": {"voice": ""}}, r'independent\["voice"\] is empty'),
+        ({"independent": ["voice"], "audio": None, "audio_column": "mix"}, "independent is about the names in audio"),
+        ({"independent": ["voice"], "crop": crops.Windows(0.02)}, r"Windows\(\) are places in the first recording"),
+        ({"independent": ["voice"], "crop": crops.Whole()}, r"Whole\(\) makes all recordings of a row as long"),
+        ({"independent": ["voice"], "augment": [augment.Speed([0.9, 1.1])]}, "augment has Speed"),
+        ({"independent": ["voice"], "augment": [augment.Remix(2)]}, "augment has Remix"),
+        ({"independent": {"voice": "singer"}}, "singer"),
+    ],
+)
+def test_wrong_parameters_are_refused(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        forebay.Loader(write(tmp_path), **GIVEN | given)
+
+
+@pytest.mark.parametrize("given", ["voice", 3, {"voice": 3}, [3]])
+def test_wrong_types_are_refused(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="independent"):
+        forebay.Loader(write(tmp_path), **GIVEN, independent=given)
