@@ -774,6 +774,8 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
     @property
     def _is_paired(self) -> bool: ...
     @property
+    def _has_ignored(self) -> bool: ...
+    @property
     def num_documents(self) -> int:
         """The number of rows in all shards of the split."""
 

@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from forebay._core import _TextRows
+from forebay._packed import Packed
 from forebay._part import _Part, part
 
 if TYPE_CHECKING:
     from forebay._core import _HubDataset
 
-__all__ = ["Chat", "Documents", "Ids", "Pairs"]
+__all__ = ["Chat", "Documents", "Ids", "Packed", "Pairs"]
 
 
 def __dir__() -> list[str]:

@@ -213,6 +213,12 @@ impl TokenLoader {
         self.config.is_paired()
     }
 
+    /// Whether targets may be -100; else each is the next input.
+    #[getter]
+    fn _has_ignored(&self) -> bool {
+        self.config.ignores()
+    }
+
     /// The id of the BOS token, which begins each document.
     #[getter]
     fn bos_id(&self) -> u32 {
