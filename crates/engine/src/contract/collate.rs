@@ -11,7 +11,8 @@ pub struct CarriedRecord {
     pub row: u64,
     /// How much of its example is in batches already, in the collator's unit.
     pub used: u32,
-    /// The pass of its stream that its example depends on, from which it is read again; 0 if it depends on none.
+    /// The pass of its stream that its example depends on, in which it is read again; 0 if it depends on
+    /// none.
     pub epoch: u64,
 }
 

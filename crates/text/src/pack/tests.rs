@@ -245,7 +245,7 @@ proptest! {
             if picks % rebuild_every == 0 {
                 dropped += packer.n_dropped();
                 packer = new();
-                for (at, start) in held {
+                for (at, start, _) in held {
                     packer.restore(rest(at as usize, lengths[at as usize], start));
                 }
             }
