@@ -4,14 +4,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forebay._checks import as_place
-from forebay._core import ConfigError, TokenLoader
+from forebay._core import ConfigError, StateError, TokenLoader
 from forebay._jagged import JaggedArray
+from forebay.cache._metadata import LEDGER
 from forebay.cache.building import build
 from forebay.cache.datasets import AsyncDataset, Document, _Field, _rows
 from forebay.cache.store import TreeStore
@@ -26,6 +28,9 @@ _FIXED = {
 """Parameters of `TokenLoader` that make no sense here, and what to do."""
 _BESIDE = ("doc_ids", "position_ids", "source", "weights", "cu_seqlens", "documents")
 """The other fields, in the order of a batch."""
+_NAMES = {"crop": "fit", "fingerprint": "fingerprint of the files", "tokenizer": "fingerprint of the tokenizer"}
+"""Entries of a state, as users know them."""
+_MADE_BY = "forebay.text.Packed "
 
 
 class Packed(AsyncDataset):
@@ -79,18 +84,24 @@ class Packed(AsyncDataset):
                 raise ConfigError("forebay.text.Pairs are not packed: each has two rows of its own; use TokenLoader")
             blocks = _Blocks(loader, [stored, *sorted(extras or ())])
             # A block is one "document" for the build, so that a resumed one skips whole batches.
-            build(
-                {"rows": _Pass(loader)},
-                blocks,
-                folder,
-                split=split,
-                batch_size=1,
-                order="concat",
-                n_workers=1,
-                compression=compression,
-                overwrite=overwrite,
-                progress=progress,
-            )
+            try:
+                build(
+                    {"rows": _Pass(loader)},
+                    blocks,
+                    folder,
+                    split=split,
+                    batch_size=1,
+                    order="concat",
+                    n_workers=1,
+                    compression=compression,
+                    overwrite=overwrite,
+                    progress=progress,
+                )
+            except StateError as error:
+                if told := blocks.differences(folder / split / LEDGER):
+                    hint = "pass overwrite=True to make them again, or another path"
+                    raise StateError(f"the rows in {folder / split} are of other parameters: {told}; {hint}") from error
+                raise
         self._open(str(folder), split, dtype)
 
     def _open(self, path: str, split: str, dtype: str) -> None:
@@ -154,8 +165,25 @@ class _Blocks:
     def __init__(self, loader: TokenLoader, stored: list[str]) -> None:
         state = loader.state_dict()
         self._has_ignored = loader._has_ignored
-        made_of = {"config": state["config"], "data": state["data"], "stored": stored}
-        self.fingerprint = f"forebay.text.Packed {json.dumps(made_of, sort_keys=True)}"
+        parameters = state["config"] | state["data"]
+        self._made_of = {_NAMES.get(name, name): value for name, value in parameters.items()} | {"fields": stored}
+        self.fingerprint = f"{_MADE_BY}{json.dumps(self._made_of, sort_keys=True)}"
+
+    def differences(self, ledger: Path) -> str:
+        """The parameters that differ from those of the rows in a folder; empty if they are not of `Packed`."""
+        if not ledger.is_file():
+            return ""
+        found = json.loads(ledger.read_bytes()).get("metadata", {}).get("preprocessor_metadata", {})
+        made_by = str(found.get("processor"))
+        if not made_by.startswith(_MADE_BY):
+            return ""
+        there = json.loads(made_by.removeprefix(_MADE_BY))
+        names = sorted({*there, *self._made_of})
+        return ", ".join(
+            f"{name} was {there.get(name)!r} and is {self._made_of.get(name)!r}"
+            for name in names
+            if there.get(name) != self._made_of.get(name)
+        )
 
     def __call__(self, batches: list[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any] | JaggedArray]:
         [batch] = batches

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
+from digests import digest
 from documents import SMALL, document, encode
 from forebay import cache
 from forebay.text import Documents, Ids, Packed, Pairs
@@ -126,6 +128,26 @@ def test_shuffles_and_loaders(texts: Path, tmp_path: Path) -> None:
     assert found == [row.tolist() for row in epochs[0]]
 
 
+def digests(rows: Packed, picks: list[int]) -> list[str]:
+    return [digest(row) for row in rows.get_batch(picks)]
+
+
+def test_forked_processes_read_it(texts: Path, tmp_path: Path) -> None:
+    rows = Packed(texts, encode, tmp_path, **SETTINGS)
+    expected = digests(rows, [3, 1, 4])
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.starmap(digests, [(rows, [3, 1, 4])] * 4) == [expected] * 4
+
+
+def test_torch_takes_it_as_a_map_style_dataset(texts: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    rows: Any = Packed(texts, encode, tmp_path, **SETTINGS)
+    expected = [row["targets"].tolist() for row in row_by_row(texts, encode, **SETTINGS)]
+    # Two worker processes, forked after the rows were read here.
+    loader = torch.utils.data.DataLoader(rows, batch_size=5, num_workers=2, multiprocessing_context="fork")
+    assert [row.tolist() for batch in loader for row in batch["targets"]] == expected
+
+
 def test_an_interrupted_build_goes_on(texts: Path, tmp_path: Path) -> None:
     script = f"""
 import itertools, os, sys
@@ -154,9 +176,23 @@ Packed({str(texts)!r}, encode, {str(tmp_path)!r}, **{SETTINGS!r})
 
 def test_a_stale_folder_is_told(texts: Path, tmp_path: Path) -> None:
     Packed(texts, encode, tmp_path, **SETTINGS)
-    for other in ({"seq_len": 31}, {"extras": ["doc_ids"]}, {"dtype": "uint16"}, {"fit": "carry"}):
-        with pytest.raises(forebay.StateError, match=rf"{next(iter(other))}|stored"):
+    other: dict[str, Any]
+    for other, told in (
+        ({"seq_len": 31}, "of other parameters: seq_len was 63 and is 31; pass overwrite=True"),
+        ({"extras": ["doc_ids"]}, r"fields was \['int32'\] and is \['int32', 'doc_ids'\];"),
+        ({"dtype": "uint16"}, r"fields was \['int32'\] and is \['uint16'\];"),
+        ({"fit": "carry", "bos_id": 257}, "fingerprint of the tokenizer was .*, fit was 'drop' and is 'carry';"),
+    ):
+        with pytest.raises(forebay.StateError, match=told):
             Packed(texts, encode, tmp_path, **SETTINGS | other)
+    with pytest.raises(forebay.StateError, match=r"fingerprint of the files was .*num_shards was 2 and is 1"):
+        Packed(texts / "0.parquet", encode, tmp_path, **SETTINGS)
+    with pytest.raises(forebay.StateError, match="compression"):
+        Packed(texts, encode, tmp_path, compression="zstd", **SETTINGS)
+    text = (tmp_path / "train" / "shard_ledger.json").read_text()
+    (tmp_path / "train" / "shard_ledger.json").write_text(text.replace("forebay.text.Packed", "somebody"))
+    with pytest.raises(forebay.StateError, match="processor was"):
+        Packed(texts, encode, tmp_path, **SETTINGS)
     again = Packed(texts, encode, tmp_path, overwrite=True, **SETTINGS | {"seq_len": 31})
     assert again[0]["inputs"].shape == (31,)
 
