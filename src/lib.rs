@@ -34,4 +34,4 @@ pub use forebay_loader::{
 };
 pub use forebay_source as source;
 pub use forebay_storage as storage;
-pub use forebay_text::{chat, pack};
+pub use forebay_text::{chat, infill, pack};

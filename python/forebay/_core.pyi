@@ -185,7 +185,8 @@ class _BadPartner(TypedDict):
     index: int
     shard: str
     row: int
-    step: int
+    step: NotRequired[int]
+    recording: NotRequired[str]
     kind: str
     reason: str
 
@@ -516,7 +517,7 @@ class Loader(LoaderBase[NDArray[Any]]):
     def padding(self) -> dict[str, float] | None:
         """The share of padding in the batches of `batching=Buckets(...)`, beside that of random batches."""
     def partner_errors(self) -> list[_BadPartner]:
-        """The recordings that `Mix` and `Reverb` could not decode, in place of which others were taken."""
+        """The recordings of `Mix`, `Reverb` and `independent=` that could not be decoded, in place of which others were taken."""
 
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
@@ -776,6 +777,8 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
 
     @property
     def _is_paired(self) -> bool: ...
+    @property
+    def _has_ignored(self) -> bool: ...
     @property
     def num_documents(self) -> int:
         """The number of rows in all shards of the split."""

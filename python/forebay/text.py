@@ -15,15 +15,16 @@ Objects are frozen dataclasses; each checks its parameters when it is made.
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from forebay._core import _TextRows
+from forebay._packed import Packed
 from forebay._part import _Part, part
 
 if TYPE_CHECKING:
     from forebay._core import _HubDataset
 
-__all__ = ["Chat", "Documents", "Ids", "Pairs"]
+__all__ = ["Chat", "Documents", "Ids", "Packed", "Pairs"]
 
 
 def __dir__() -> list[str]:
@@ -59,10 +60,39 @@ class Documents(_TextPart):
     columns. Or a `datasets.Dataset` with all rows of its Arrow files, which are read.
 
     A bare path in place of the object is the same with `column="text"`.
+
+    `fim`: the share of texts, 0 to 1, whose middle comes last (fill in the middle). Each is cut at two places that are
+    drawn, and becomes `<prefix> prefix <suffix> suffix <middle> middle` (PSM), or, `fim_spm` of them,
+    `<prefix> <suffix> suffix <middle> prefix middle` (SPM), between BOS and EOS: three tokens more. `fim_cut`:
+    `"characters"` cuts between characters and encodes each part by itself; `"tokens"` cuts between the tokens of the
+    text. `fim_prefix`, `fim_middle`, `fim_suffix`: text or id of the sentinels. None: those that the tokenizer has
+    under a known name, such as `<fim_prefix>`, `<|fim_prefix|>` or `<PRE>`.
+
+    `bpe_dropout`: the probability, 0 to 1, with which each merge of two parts is left out (BPE dropout), for byte-level
+    BPE and BPE models of SentencePiece.
+
+    What is drawn is a function of the loader's seed, the row and the epoch, on any number of workers and ranks.
     """
 
     path: _Files
     column: str = "text"
+    fim: float = 0.0
+    fim_spm: float = 0.5
+    fim_cut: str = "characters"
+    fim_prefix: str | int | None = None
+    fim_middle: str | int | None = None
+    fim_suffix: str | int | None = None
+    bpe_dropout: float = 0.0
+
+    _elsewhere: ClassVar[dict[str, str]] = {
+        "fim_rate": "fim",
+        "fim_spm_rate": "fim_spm",
+        "spm_rate": "fim_spm",
+        "fim_prefix_token": "fim_prefix",
+        "fim_middle_token": "fim_middle",
+        "fim_suffix_token": "fim_suffix",
+        "dropout": "bpe_dropout",
+    }
 
 
 @part

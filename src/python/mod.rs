@@ -51,6 +51,7 @@ mod state;
 mod stats;
 mod store_options;
 mod targets;
+mod text_draws;
 mod text_rows;
 mod token_loader;
 mod token_sources;

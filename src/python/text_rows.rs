@@ -9,10 +9,11 @@ use super::{
     chat,
     recipe_fields::RecipeFields,
     sources::{refuse_splits, source_name, text_files},
+    text_draws,
 };
 use crate::{
     chat::ChatTemplate,
-    config::{ChatRule, TextRows, TextSources},
+    config::{ChatRule, DrawRule, TextRows, TextSources},
     source::{IdFields, PairColumns, TextContent},
 };
 
@@ -70,8 +71,12 @@ impl PyTextRows {
             TextContent::Chat(_) | TextContent::Pairs(_) => Some(chat_rule(&mut given)?),
             _ => None,
         };
+        let draws = match &content {
+            TextContent::Texts => text_draws::rule(&mut given)?,
+            _ => DrawRule::default(),
+        };
         given.check()?;
-        Ok(Self(TextRows { paths, column: Some(column), content, chat }))
+        Ok(Self(TextRows { paths, column: Some(column), content, chat, draws }))
     }
 
     /// The files, as they were given.
@@ -118,7 +123,10 @@ impl Argument for TextRows {
                 let template = rule.map(|rule| &*rule.template);
                 let train_on = rule.map(|rule| chat::train_on_name(rule.train_on));
                 match &self.content {
-                    TextContent::Texts => text.getattr("Documents")?.call1((paths, column)),
+                    TextContent::Texts => {
+                        let keywords = text_draws::keywords(py, &self.draws)?;
+                        text.getattr("Documents")?.call((paths, column), Some(&keywords))
+                    }
                     TextContent::Ids(IdFields { labels, weights }) => {
                         text.getattr("Ids")?.call1((paths, column, labels.as_deref(), weights.as_deref()))
                     }

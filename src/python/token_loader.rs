@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use super::{
     arguments::{Parameters, arguments, bind, entries, signature},
     arrays::array,
-    chat,
     engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
     loader_base::{LoaderBase, LoaderImpl},
     logging, owned_object,
     owned_object::OwnedObject,
-    state, token_sources,
+    state,
+    token_sources::{self, RowPlan},
     vocabulary::UserTokenizer,
 };
 use crate::sync::plain::Mutex;
@@ -116,8 +116,8 @@ impl TokenLoader {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             }
             token_sources::name_column(&mut config).map_err(raise)?;
-            let (opened, chats) = token_sources::open_tokenizer(py, &config)?;
-            let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } = opened;
+            let (opened, plans) = token_sources::open_tokenizer(py, &config)?;
+            let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable, .. } = opened;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
             let source = Arc::new(token_sources::open(py, &config)?);
@@ -143,12 +143,7 @@ impl TokenLoader {
                 source: &source,
                 pad: pack.pad,
                 exclude: &exclude,
-                chats: &chats
-                    .iter()
-                    .map(|chat| {
-                        Some((chat.as_ref()?.fingerprint, chat::train_on_name(chat.as_ref()?.plan.train_on)))
-                    })
-                    .collect::<Vec<_>>(),
+                rows: &plans.iter().map(|plan| plan.identity.clone()).collect::<Vec<_>>(),
             };
             let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
@@ -167,8 +162,8 @@ impl TokenLoader {
             let rows = source
                 .forms()
                 .cloned()
-                .zip(chats)
-                .map(|(form, chat)| SourceRows { form, chat: chat.map(|chat| chat.plan) });
+                .zip(plans)
+                .map(|(form, RowPlan { chat, draws, .. })| SourceRows { form, chat, draws });
             let task = TokenTask::new(pack, rows, vocabulary);
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
@@ -216,6 +211,12 @@ impl TokenLoader {
     #[getter]
     fn _is_paired(&self) -> bool {
         self.config.is_paired()
+    }
+
+    /// Whether targets may be -100; else each is the next input.
+    #[getter]
+    fn _has_ignored(&self) -> bool {
+        self.config.ignores()
     }
 
     /// The id of the BOS token, which begins each document.

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use serde_json::Value;
 
 use super::{
     arguments::Argument,
     chat,
     errors::to_python,
     interruptible::run_interruptible,
+    text_draws,
     vocabulary::{self, UserTokenizer},
 };
 use crate::{
     Error, ErrorKind, Result,
+    compose::identity::hex,
     config::{TextRows, TokenConfig},
     decode::tokenizer::TokenizerOptions,
     source::{
@@ -21,6 +24,7 @@ use crate::{
         paths::{self, Reads},
     },
     storage::{PathOrUrl, Storage, disk_cache},
+    tasks::{ChatPlan, TextDraws},
 };
 
 /// Takes the column that an object of `forebay.text` names as `text_column`.
@@ -45,11 +49,19 @@ pub(super) fn name_column(config: &mut TokenConfig) -> Result<()> {
     Ok(())
 }
 
-/// The tokenizer of the configuration, and the chat template of each source that has chats.
+/// How the rows of a source become ids, besides its form.
+pub(super) struct RowPlan {
+    pub(super) chat: Option<ChatPlan>,
+    pub(super) draws: TextDraws,
+    /// What states have of these.
+    pub(super) identity: Vec<(&'static str, Value)>,
+}
+
+/// The tokenizer of the configuration, and how the rows of each source become ids.
 pub(super) fn open_tokenizer(
     py: Python<'_>,
     config: &TokenConfig,
-) -> PyResult<(UserTokenizer, Vec<Option<chat::FoundTemplate>>)> {
+) -> PyResult<(UserTokenizer, Vec<RowPlan>)> {
     let options = TokenizerOptions {
         pattern: config.pattern.clone(),
         special_tokens: config.special_tokens.clone(),
@@ -67,13 +79,23 @@ pub(super) fn open_tokenizer(
         false => vocabulary::extract(&tokenizer, options)?,
     };
     let sources = &config.parquet_files;
-    let chat_of = |(number, rows): (usize, &TextRows)| {
+    let plan_of = |(number, rows): (usize, &TextRows)| {
         let source = sources.names.as_ref().map(|_| sources.name(number));
-        let found = |rule| chat::template(rule, &tokenizer, &opened, source.as_deref());
-        rows.chat.as_ref().map(found).transpose()
+        let mut identity = Vec::new();
+        let template = |rule| chat::template(rule, &tokenizer, &opened, source.as_deref());
+        let chat = rows.chat.as_ref().map(template).transpose()?.map(|found| {
+            identity.push(("template", hex(found.fingerprint)));
+            identity.push(("train_on", chat::train_on_name(found.plan.train_on).into()));
+            found.plan
+        });
+        let draws = text_draws::plan(&rows.draws, &opened, &mut identity).map_err(|error| {
+            let before = source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
+            to_python(py, &Error { message: format!("{before}{}", error.message), ..error })
+        })?;
+        Ok(RowPlan { chat, draws, identity })
     };
-    let chats = sources.rows.iter().enumerate().map(chat_of).collect::<PyResult<Vec<_>>>()?;
-    Ok((opened, chats))
+    let plans = sources.rows.iter().enumerate().map(plan_of).collect::<PyResult<Vec<_>>>()?;
+    Ok((opened, plans))
 }
 
 /// Finds the files of the split and opens them.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::tokenizer::TokenizerOptions,
+    decode::tokenizer::{Tokenizer, TokenizerOptions},
     seed::mix,
     tasks::{Encode, EncoderFactory, NoTokenizer},
 };
@@ -21,6 +21,8 @@ use crate::{
 /// A tokenizer as given by the user.
 pub struct UserTokenizer {
     pub vocabulary: Arc<dyn EncoderFactory>,
+    /// The tokenizer, unless it is a callable or there is none.
+    pub opened: Option<Tokenizer>,
     pub bos: u32,
     pub eos: Option<u32>,
     /// Which ids frame a document, and whether the tokenizer's own EOS is left out.
@@ -43,7 +45,8 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
             framing: opened.framing(),
             n_vocab: Some(opened.n_vocab()),
             fingerprint: opened.fingerprint(),
-            vocabulary: Arc::new(opened),
+            vocabulary: Arc::new(opened.clone()),
+            opened: Some(opened),
             callable: None,
         });
     }
@@ -69,6 +72,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     let held = OwnedObject::new(tokenizer)?;
     Ok(UserTokenizer {
         vocabulary: Arc::new(Callable(Arc::new(Callee::new(&held)?))),
+        opened: None,
         callable: Some(held.unbind()),
         bos,
         eos,
@@ -101,6 +105,7 @@ pub fn without(options: &TokenizerOptions) -> Result<UserTokenizer> {
     let begin = mix(mix(bos.into()));
     Ok(UserTokenizer {
         vocabulary: Arc::new(NoTokenizer),
+        opened: None,
         callable: None,
         bos,
         eos,

@@ -61,6 +61,8 @@ pub enum Purpose {
     Independent = 26,
     /// Whether a pair of parts of a text may be merged, with BPE dropout.
     Merge = 32,
+    /// Whether the middle of a text comes last, and where it is cut.
+    Infill = 33,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

@@ -83,7 +83,7 @@ impl Collate for Bins {
     type Batch = Vec<Row>;
 
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, (row, _): (u64, u64)) -> Result<()> {
-        self.packers[stream].held.push(CarriedRecord { row, used: 0 });
+        self.packers[stream].held.push(CarriedRecord { row, ..CarriedRecord::default() });
         Ok(())
     }
     fn take(&mut self, rows: usize) -> Vec<Row> {
@@ -219,7 +219,7 @@ fn rows_are_those_of_a_plain_loop() {
             while packer.pack(GLOBAL / PACKERS as usize) {
                 let row = rows.next().unwrap();
                 if seed::mix(row) % 100 >= SOME_BAD.bad_in_100 {
-                    packer.held.push(CarriedRecord { row, used: 0 });
+                    packer.held.push(CarriedRecord { row, ..CarriedRecord::default() });
                 }
             }
             batch.append(&mut packer.rows);

@@ -64,4 +64,4 @@ use forebay_dsp as transform;
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
 use forebay_storage as storage;
-use forebay_text::{chat, pack};
+use forebay_text::{chat, infill, pack};

@@ -225,20 +225,25 @@ fn chapter(chapter: Option<&Value>) -> Option<Option<CutPosition>> {
 /// in a mixture one source's part of it, with what counts for the choice of the next source.
 ///
 /// The held documents are a text with one word for each: its row minus the previous one's row. If the
-/// document continues at another token than the first, a colon and the token's number follow. A list of pairs
-/// would take four times the memory and ten times the time, which matters if a state is taken with every
-/// batch.
+/// document continues at another token than the first, a colon and the token's number follow; if its tokens
+/// depend on another pass than those of the document before it (0 for the first), `@` and the pass. A list of
+/// pairs would take four times the memory and ten times the time, which matters if a state is taken with
+/// every batch.
 fn packer(at: &StreamPosition, mixes: bool) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
-    let mut before = 0;
-    for &CarriedRecord { row, used } in &at.held {
+    let (mut before, mut pass) = (0, 0);
+    for &CarriedRecord { row, used, epoch } in &at.held {
         let space = if held.is_empty() { "" } else { " " };
         // Writing to a string does not fail. Rows are below 2^63, as in Arrow and Parquet.
         let _ = write!(held, "{space}{}", row as i64 - before);
         if used != WHOLE {
             let _ = write!(held, ":{used}");
         }
+        if epoch != pass {
+            let _ = write!(held, "@{epoch}");
+        }
+        pass = epoch;
         before = row as i64;
     }
     let mut packer = json!({"documents_read": at.draws, "held": held});
@@ -255,14 +260,18 @@ fn packer(at: &StreamPosition, mixes: bool) -> Value {
 const WHOLE: u32 = 1;
 
 fn stream_position(packer: &Value) -> Option<StreamPosition> {
-    let mut before = 0i64;
+    let (mut before, mut epoch) = (0i64, 0);
     let held = packer.get("held")?.as_str()?.split_whitespace().map(|word| {
+        let (word, pass) = word.split_once('@').map_or((word, None), |(word, pass)| (word, Some(pass)));
+        if let Some(pass) = pass {
+            epoch = pass.parse().ok().filter(|&pass| pass <= MAX_EPOCH)?;
+        }
         let (step, used) = match word.split_once(':') {
             Some((step, used)) => (step, used.parse().ok()?),
             None => (word, WHOLE),
         };
         before = before.checked_add(step.parse().ok()?)?;
-        Some(CarriedRecord { row: u64::try_from(before).ok()?, used })
+        Some(CarriedRecord { row: u64::try_from(before).ok()?, used, epoch })
     });
     let held = held.collect::<Option<_>>()?;
     let taken = packer.get("taken").map_or(Some(0), Value::as_u64)?;
@@ -414,11 +423,19 @@ mod tests {
 
     #[test]
     fn packers_come_back_to_any_number_of_ranks() {
-        let held = |row, used| CarriedRecord { row, used };
+        let held = |row, used| CarriedRecord { row, used, epoch: 0 };
+        let of_pass = |row, used, epoch| CarriedRecord { row, used, epoch };
         let stream_position = |n: u64| StreamPosition {
             draws: 100 + n,
             share: StreamShare::default(),
-            held: vec![held(n, 1), held(1 << 50, 205), held(3, u32::MAX), held(4, 1)],
+            held: vec![
+                held(n, 1),
+                held(1 << 50, 205),
+                of_pass(3, u32::MAX, n),
+                of_pass(4, 1, n),
+                of_pass(4, 1, MAX_EPOCH),
+                held(4, 7),
+            ],
         };
         let whole = |rank, world_size| Identity { share: Share { rank, world_size }, ..identity(1) };
         let at = |range: Range<u64>| Position {
@@ -447,7 +464,23 @@ mod tests {
         let at = |held: &str| standing_of(&json!({"documents_read": 1, "held": held}));
         assert_eq!(at(""), Some(Vec::new()));
         assert_eq!(at("7 1:3 -8"), Some(vec![held(7, 1), held(8, 3), held(0, 1)]));
-        for bad in ["-1", "3 -4", "a", "3:", "3:x", ":3", "1:-1", "9223372036854775807 1", "1:4294967296"] {
+        assert_eq!(at("7@2 1:3 -8@0"), Some(vec![of_pass(7, 1, 2), of_pass(8, 3, 2), held(0, 1)]));
+        for bad in [
+            "7@",
+            "7@-1",
+            "7@2:3",
+            "7@1@2",
+            "7@4611686018427387905",
+            "-1",
+            "3 -4",
+            "a",
+            "3:",
+            "3:x",
+            ":3",
+            "1:-1",
+            "9223372036854775807 1",
+            "1:4294967296",
+        ] {
             assert_eq!(at(bad), None, "{bad}");
         }
     }

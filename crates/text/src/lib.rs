@@ -32,6 +32,7 @@
 //! | `characters` | an id for each character, for CTC and phonemes |
 //! | `transcript` | special tokens and timestamps around a text, as Whisper's |
 //! | `chat` | conversations as texts, by templates of Jinja, and the parts that are trained on |
+//! | `infill` | texts whose middle comes last (FIM) |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -43,6 +44,7 @@ pub mod tokenizer;
 pub mod chat;
 pub mod characters;
 pub mod transcript;
+pub mod infill;
 pub mod pack;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -56,6 +58,7 @@ use forebay_base::{
 
 pub use characters::{Characters, CharactersOptions};
 pub use chat::{ChatTemplate, Conversation, RenderedChat, TrainOn};
+pub use infill::{Infill, InfillCut, InfillTokens};
 pub use pack::{CropRule, Document, LongRule, MASKED, PackedPiece, Packer};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
 pub use transcript::{SpecialToken, TranscriptFormat, TranscriptOptions, TranscriptSegment};

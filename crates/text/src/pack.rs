@@ -77,6 +77,8 @@ pub struct Document {
     pub row: u64,
     /// The first content token not yet delivered, counted with the BOS: 1 for a whole document.
     pub start: u32,
+    /// The pass that its tokens depend on; 0 if they depend on none.
+    pub epoch: u64,
     /// Of two documents that stay together, where the second one begins; else 0. A pair is never cropped.
     pub second: usize,
 }
@@ -103,6 +105,7 @@ struct HeldDocument {
     len: usize,
     row: u64,
     start: u32,
+    epoch: u64,
     second: usize,
     /// Its number in order of arrival; a carried rest gets a new one.
     age: u64,
@@ -207,7 +210,7 @@ impl Packer {
 
     /// Stores a document; returns the number of its tokens that no row can hold.
     fn hold(&mut self, document: Document) -> u64 {
-        let Document { ids, mut weights, row, start, second } = document;
+        let Document { ids, mut weights, row, start, epoch, second } = document;
         let mut beyond = 0;
         let is_bos = |id: &u32| (id ^ self.bos) & !MASKED == 0;
         debug_assert!(ids.first().is_some_and(is_bos), "a document begins with BOS");
@@ -230,8 +233,8 @@ impl Packer {
             // Of a document that is cut the rest is gone, and no longer in its place in the order.
             let len = if self.crop == CropRule::Pad(LongRule::Cut) { held } else { ids.len() };
             let offset = self.store(&ids[..held], &weights);
-            let slot =
-                HeldDocument { offset, held, len, row, start, second, age: 0, older: NONE, newer: NONE };
+            let (age, older, newer) = (0, NONE, NONE);
+            let slot = HeldDocument { offset, held, len, row, start, epoch, second, age, older, newer };
             let index = match self.vacant.pop() {
                 Some(index) => {
                     self.slots[index as usize] = slot;
@@ -349,13 +352,13 @@ impl Packer {
         Some(PackedPiece { row: slot.row, start: slot.start, len })
     }
 
-    /// The held documents, oldest first, as ([`Document::row`], [`Document::start`]).
+    /// The held documents, oldest first, as ([`Document::row`], [`Document::start`], [`Document::epoch`]).
     ///
     /// A new packer that gets the same documents from the same starts, in this order, makes the same rows.
-    pub fn held(&self) -> impl Iterator<Item = (u64, u32)> {
+    pub fn held(&self) -> impl Iterator<Item = (u64, u32, u64)> {
         self.by_age().map(|index| {
             let slot = &self.slots[index as usize];
-            (slot.row, slot.start)
+            (slot.row, slot.start, slot.epoch)
         })
     }
 

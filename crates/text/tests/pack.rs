@@ -126,7 +126,7 @@ impl<L: Iterator<Item = usize>> Run<L> {
     fn n_long(&self) -> usize {
         self.packer
             .held()
-            .filter(|&(row, start)| self.of[row as usize] - start as usize + 1 > self.capacity)
+            .filter(|&(row, start, _)| self.of[row as usize] - start as usize + 1 > self.capacity)
             .count()
     }
 

@@ -176,12 +176,16 @@ def one(file: Path, lengths: NDArray[np.int64], seq_len: int, fit: str, on_long:
     more: dict[str, Any] = {} if on_long is None else {"on_long": on_long}
     loader = TokenLoader(
         Ids(str(file)), bos_id=0, val=[], infinite=False, seq_len=seq_len, batch_size=batch_size, dtype="int32",
-        fit=fit, n_workers=1, **more,
+        fit=fit, n_workers=1, extras=["documents"], **more,
     )  # fmt: skip
+    n_rows = n_added = 0
     with loader:
-        n_rows = sum(len(batch["inputs"]) for batch in loader)
+        for batch in loader:
+            n_rows += len(batch["inputs"])
+            # A BOS before the rest of a document is no token of it.
+            n_added += int((batch["documents"][:, 5] > 1).sum())
         packing = loader.stats()["packing"]
-    counts = {name: packing[name] for name in ("delivered", "dropped", "padded")}
+    counts = {"delivered": packing["delivered"] - n_added, "dropped": packing["dropped"], "padded": packing["padded"]}
     return {**head, "rows": n_rows, **counts, "tokens": total}
 
 
@@ -235,5 +239,5 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if not row["rows"]:
             yield f"{head}  the documents fill no row"
             continue
-        padding = row["padded"] / (row["delivered"] + row["padded"])
+        padding = row["padded"] / (row["rows"] * (row["seq_len"] + 1))
         yield f"{head}  {row['dropped'] / row['tokens']:8.1%}  {padding:8.1%}"

@@ -261,8 +261,10 @@ def exclude(case: Case) -> None:
         assert fewer["index"].tolist() == whole["index"][others].tolist()
         # A row whose partner is excluded has another one, or none.
         own = {"mix_index" for step in steps_of(case) if getattr(step, "source", "") is None}
-        partners = own | {"mixup_index"} & set(whole)
-        kept = [(i, at) for i, at in enumerate(others) if not any(whole[name][at] in left for name in partners)]
+        partners = own | {"mixup_index", "partner_index"} & set(whole)
+        kept = [
+            (i, at) for i, at in enumerate(others) if not any(np.isin(whole[name][at], left).any() for name in partners)
+        ]
         for name, values in fewer.items():
             found, chosen = [values[i] for i, _ in kept], [whole[name][at] for _, at in kept]
             is_array = isinstance(values, np.ndarray)

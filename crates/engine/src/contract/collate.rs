@@ -5,12 +5,15 @@ use std::sync::Arc;
 use crate::Result;
 
 /// A record that a collator holds for later batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CarriedRecord {
     /// The row number over the files as given.
     pub row: u64,
     /// How much of its example is in batches already, in the collator's unit.
     pub used: u32,
+    /// The pass of its stream that its example depends on, in which it is read again; 0 if it depends on
+    /// none.
+    pub epoch: u64,
 }
 
 /// The position of a stream between two batches, if its batches take as many records as they need.

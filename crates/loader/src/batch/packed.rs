@@ -35,6 +35,8 @@ pub struct TokenExample {
     pub weights: Vec<f32>,
     /// The row number over the files as given.
     pub row: u64,
+    /// The pass of its stream, if the tokens depend on it; else 0.
+    pub epoch: u64,
     /// Of a pair, where the second document begins; else 0.
     pub second: usize,
 }
@@ -349,14 +351,14 @@ impl Collate for TokenCollate {
     type Batch = TokenBatch;
 
     fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
-        let TokenExample { mut ids, weights, row, mut second } = example;
+        let TokenExample { mut ids, weights, row, epoch, mut second } = example;
         let (len, uncut) = (ids.len(), second);
         let (lane, source) = self.lane_of(stream);
         let Lane { packer, n_skipped, shares, .. } = &mut self.lanes[lane];
         let (before, held, dropped) = (packer.len(), packer.n_tokens(), packer.n_dropped());
         packer.count_dropped(self.plan.cut_pair(&mut ids, &mut second));
         match self.plan.has_room(&ids, second) {
-            true => packer.push(Document { ids, weights, row, start: 1, second }),
+            true => packer.push(Document { ids, weights, row, start: 1, epoch, second }),
             false => packer.count_dropped(ids.len() as u64),
         }
         self.counts[source].dropped += packer.n_dropped() - dropped;
@@ -509,14 +511,15 @@ impl PackRows for TokenCollate {
         // A packer's documents are all listed with its first stream: their order over the sources matters.
         match self.lane_of(stream) {
             (lane, 0) => {
-                self.lanes[lane].packer.held().map(|(row, used)| CarriedRecord { row, used }).collect()
+                let held = self.lanes[lane].packer.held();
+                held.map(|(row, used, epoch)| CarriedRecord { row, used, epoch }).collect()
             }
             _ => Vec::new(),
         }
     }
 
     fn hold(&mut self, stream: usize, held: CarriedRecord, example: TokenExample) -> Result<()> {
-        let TokenExample { mut ids, mut weights, row, mut second } = example;
+        let TokenExample { mut ids, mut weights, row, epoch, mut second } = example;
         self.plan.cut_pair(&mut ids, &mut second);
         let start = held.used as usize;
         if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
@@ -539,7 +542,8 @@ impl PackRows for TokenCollate {
             }
         }
         let (lane, _) = self.lane_of(stream);
-        self.lanes[lane].packer.restore(Document { ids, weights, row, start: held.used, second });
+        let document = Document { ids, weights, row, start: held.used, epoch, second };
+        self.lanes[lane].packer.restore(document);
         self.give_back(lane);
         Ok(())
     }

@@ -27,9 +27,9 @@ pub use advice::nearest;
 pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
-    AugmentObject, Background, BatchingObject, BucketConfig, ChatRule, CropConfig, CropObject, Exclude,
-    FeatureObject, FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig,
-    SpanPlace, TextRows, TextSources, Weights, WholeConfig, WindowConfig,
+    AugmentObject, Background, BatchingObject, BucketConfig, ChatRule, CropConfig, CropObject, DrawRule,
+    Exclude, FeatureObject, FilePart, NamedToken, Names, Opaque, Ordered, Origin, PadRule, SamplingObject,
+    Sources, SpanConfig, SpanPlace, TextRows, TextSources, Weights, WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;

@@ -6,6 +6,7 @@ use crate::{
     Error, ErrorKind, Result,
     chat::TrainOn,
     fallible_alloc,
+    infill::InfillCut,
     order::{Bins, Budget},
     sampling::Sampling,
     source::{Entry, Recordings, Shard, SourceOptions, TextContent, files::Manifest},
@@ -23,6 +24,41 @@ pub struct TextRows {
     pub content: TextContent,
     /// How conversations become texts, if rows are conversations.
     pub chat: Option<ChatRule>,
+    /// What is drawn for each text, if rows are texts.
+    pub draws: DrawRule,
+}
+
+/// What is drawn for each text, as the user gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrawRule {
+    /// The share of texts of which the middle comes last, and the share of these in the order SPM.
+    pub fim: f64,
+    pub fim_spm: f64,
+    pub fim_cut: InfillCut,
+    /// The tokens before prefix, middle and suffix; those that the tokenizer has by a known name, if none is
+    /// given.
+    pub fim_tokens: [Option<NamedToken>; 3],
+    /// The probability with which each merge is left out.
+    pub bpe_dropout: f64,
+}
+
+/// A token by its id or its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedToken {
+    Id(u32),
+    Text(String),
+}
+
+impl Default for DrawRule {
+    fn default() -> Self {
+        Self {
+            fim: 0.0,
+            fim_spm: 0.5,
+            fim_cut: InfillCut::default(),
+            fim_tokens: [const { None }; 3],
+            bpe_dropout: 0.0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -228,6 +228,11 @@ impl TokenConfig {
         self.parquet_files.rows.iter().any(TextRows::is_paired)
     }
 
+    /// Whether targets may be -100.
+    pub fn ignores(&self) -> bool {
+        self.loss().ignores() || self.fit() == "pad" || self.pad_multiple > 1
+    }
+
     /// The rows of a batch: of a pair both.
     pub fn batch_rows(&self) -> usize {
         self.batch_size.clamp(0, 1 << 20) as usize * if self.is_paired() { 2 } else { 1 }

@@ -42,5 +42,7 @@ pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};
 pub use outputs::{OutputInputs, Outputs, reference_fields};
 pub use span_source::{SpanSource, SpanUnit};
-pub use tokens::{ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TokenMaker, TokenTask};
+pub use tokens::{
+    ChatPlan, Encode, EncoderFactory, NoTokenizer, SourceRows, TextDraws, TokenMaker, TokenTask,
+};
 pub use waveform_plan::{OtherRecordings, PlannedField, WaveformPlan};

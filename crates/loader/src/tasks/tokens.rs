@@ -16,9 +16,10 @@ use crate::{
     },
     chat::{ChatTemplate, Conversation, TrainOn},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
-    decode::tokenizer::{Encoder, Tokenizer},
+    decode::tokenizer::{Dropout, Encoder, Tokenizer},
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
+    infill::Infill,
     memory::batch_slots,
     order::Assignment,
     pack::MASKED,
@@ -36,6 +37,15 @@ pub trait Encode {
     /// # Errors
     /// An error for whose kind [`ErrorKind::is_record`] holds rejects the document; any other ends the run.
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()>;
+
+    /// As [`Self::encode`], with merges left out by `seed`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; [`ErrorKind::Config`] if the tokenizer does not merge.
+    fn encode_with_dropout(&mut self, text: &str, dropout: (Dropout, u64), ids: &mut Vec<u32>) -> Result<()> {
+        let _ = (text, dropout, ids);
+        Err(Error::new(ErrorKind::Config, "BPE dropout needs a tokenizer's file or object, not a callable"))
+    }
 
     /// Appends the ids of a text that has special tokens, with [`MASKED`] for those outside of `parts`.
     ///
@@ -57,6 +67,10 @@ pub struct ChatPlan {
 impl Encode for Encoder {
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.encode_ordinary(text, ids)
+    }
+
+    fn encode_with_dropout(&mut self, text: &str, dropout: (Dropout, u64), ids: &mut Vec<u32>) -> Result<()> {
+        Encoder::encode_with_dropout(self, text, dropout.0, dropout.1, ids)
     }
 
     fn encode_marked(&mut self, text: &str, parts: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
@@ -97,11 +111,26 @@ pub struct SourceRows {
     pub form: DocumentForm,
     /// How conversations become texts, if they are conversations.
     pub chat: Option<ChatPlan>,
+    pub draws: TextDraws,
+}
+
+/// What is drawn for each text, by the bits of its row in the pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextDraws {
+    pub infill: Option<Infill>,
+    pub dropout: Option<Dropout>,
+}
+
+impl TextDraws {
+    /// Whether the ids of a text differ from pass to pass.
+    fn are_any(&self) -> bool {
+        self.infill.is_some() || self.dropout.is_some()
+    }
 }
 
 impl From<DocumentForm> for SourceRows {
     fn from(form: DocumentForm) -> Self {
-        Self { form, chat: None }
+        Self { form, chat: None, draws: TextDraws::default() }
     }
 }
 
@@ -236,6 +265,18 @@ impl TokenMaker {
         Ok(())
     }
 
+    /// Appends the ids of a text, by the random `bits` of its row in the pass.
+    fn text(&mut self, text: &str, draws: &TextDraws, bits: u64, ids: &mut Vec<u32>) -> Result<()> {
+        let mut encode = |part: &str, bits, ids: &mut Vec<u32>| match draws.dropout {
+            Some(dropout) => self.encoder.encode_with_dropout(part, (dropout, bits), ids),
+            None => self.encoder.encode(part, ids),
+        };
+        match draws.infill {
+            Some(infill) => infill.encode(text, bits, ids, encode),
+            None => encode(text, bits, ids),
+        }
+    }
+
     /// Appends the ids of a conversation behind the loader's BOS.
     fn conversation(
         &mut self,
@@ -290,7 +331,7 @@ impl ExampleMaker for TokenMaker {
         }
         let bytes = &record.payload.bytes;
         let rows = self.rows.clone();
-        let SourceRows { form, chat } = &rows[self.mix.source_of(record.index)];
+        let SourceRows { form, chat, draws } = &rows[self.mix.source_of(record.index)];
         let (chat, mut second) = (chat.as_ref(), 0);
         match form {
             DocumentForm::Ids => {
@@ -304,7 +345,7 @@ impl ExampleMaker for TokenMaker {
             DocumentForm::Pairs(_) => {
                 second = self.pair(chat, form.pair(bytes, &record.values)?, &mut ids)?;
             }
-            form => self.encoder.encode(&form.text(bytes)?, &mut ids)?,
+            form => self.text(&form.text(bytes)?, draws, record.seed, &mut ids)?,
         }
         if self.loss.is_weighted {
             // bounded: by the ids.
@@ -329,6 +370,7 @@ impl ExampleMaker for TokenMaker {
             // The BOS before a text, as before rows of labels.
             ids[0] |= MASKED;
         }
-        Ok(TokenExample { ids, weights, row: record.index, second })
+        let epoch = if draws.are_any() { record.epoch } else { 0 };
+        Ok(TokenExample { ids, weights, row: record.index, epoch, second })
     }
 }

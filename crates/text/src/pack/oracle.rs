@@ -36,7 +36,7 @@ impl Oracle {
 
     pub fn place(&mut self, room: usize) -> Option<(PackedPiece, Vec<u32>, Vec<f32>)> {
         let at = self.choose(room)?;
-        let Document { mut ids, mut weights, row, start, .. } = self.documents.remove(at);
+        let Document { mut ids, mut weights, row, start, epoch, .. } = self.documents.remove(at);
         let piece = PackedPiece { row, start, len: ids.len().min(room) };
         let mut rest = ids.split_off(piece.len);
         let mut rest_weights = weights.split_off(piece.len);
@@ -48,7 +48,8 @@ impl Oracle {
                 rest.insert(0, if is_whole { ids[0] } else { self.bos });
                 rest_weights.insert(0, if is_whole { weights[0] } else { 0.0 });
                 let start = start + piece.len as u32 - 1;
-                self.documents.push(Document { ids: rest, weights: rest_weights, row, start, second: 0 });
+                let (ids, weights) = (rest, rest_weights);
+                self.documents.push(Document { ids, weights, row, start, epoch, second: 0 });
             }
         }
         Some((piece, ids, weights))

@@ -10,7 +10,7 @@ const BOS: u32 = MASKED - 1;
 fn document(row: usize, len: usize) -> Document {
     let first = (row as u32) << 16;
     let ids = std::iter::once(BOS).chain((1..len as u32).map(|at| first | at)).collect();
-    Document { ids, row: row as u64, start: 1, ..Document::default() }
+    Document { ids, row: row as u64, start: 1, epoch: row as u64 / 3, ..Document::default() }
 }
 
 /// The same with a weight for each token, and every third token masked.
@@ -23,13 +23,13 @@ fn weighted(row: usize, len: usize) -> Document {
 
 /// The rest of a document from `start` on.
 fn rest(row: usize, len: usize, start: u32) -> Document {
-    let Document { mut ids, mut weights, row, .. } = weighted(row, len);
+    let Document { mut ids, mut weights, row, epoch, .. } = weighted(row, len);
     ids.drain(..start as usize - 1);
     weights.drain(..start as usize - 1);
     if start > 1 {
         (ids[0], weights[0]) = (BOS, 0.0);
     }
-    Document { ids, weights, row, start, second: 0 }
+    Document { ids, weights, row, start, epoch, second: 0 }
 }
 
 /// One row, as tokens and pieces; `None` if the packer is empty before the row is full.
@@ -65,7 +65,7 @@ fn worked_example() {
             // Only its BOS fitted: all its content is still to come.
             CropRule::Carry | CropRule::Pad(_) => {
                 assert_eq!((packer.n_tokens(), packer.n_dropped()), (9, 0));
-                assert_eq!(packer.held().collect::<Vec<_>>(), [(4, 1)]);
+                assert_eq!(packer.held().collect::<Vec<_>>(), [(4, 1, 1)]);
             }
         }
     }
@@ -88,7 +88,7 @@ fn a_rest_is_the_newest() {
     packer.push(document(0, 5));
     packer.push(document(1, 3));
     assert_eq!(packer.place(2, |_| {}), Some(piece(1, 1, 2)));
-    assert_eq!(packer.held().collect::<Vec<_>>(), [(0, 1), (1, 2)]);
+    assert_eq!(packer.held().collect::<Vec<_>>(), [(0, 1, 0), (1, 2, 0)]);
     let mut tokens = Vec::new();
     assert_eq!(packer.place(2, |ids| tokens.extend_from_slice(ids)), Some(piece(1, 2, 2)));
     assert_eq!(tokens, [BOS, 1 << 16 | 2]);
@@ -216,7 +216,7 @@ proptest! {
             let expected = oracle.place(room);
             prop_assert_eq!(piece.map(|piece| (piece, tokens.clone(), weights)), expected);
             let held: Vec<_> = packer.held().collect();
-            let expected: Vec<_> = oracle.documents.iter().map(|document| (document.row, document.start)).collect();
+            let expected: Vec<_> = oracle.documents.iter().map(|document| (document.row, document.start, document.epoch)).collect();
             prop_assert_eq!(&held, &expected);
             prop_assert_eq!(packer.len(), held.len());
             let in_memory = |document: &Document| match crop {
@@ -245,7 +245,7 @@ proptest! {
             if picks % rebuild_every == 0 {
                 dropped += packer.n_dropped();
                 packer = new();
-                for (at, start) in held {
+                for (at, start, _) in held {
                     packer.restore(rest(at as usize, lengths[at as usize], start));
                 }
             }

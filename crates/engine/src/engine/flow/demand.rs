@@ -51,6 +51,8 @@ pub enum ExtraRead {
         row: u64,
         /// How many rows from it on are worth reading together: up to the next held row, if that is near.
         run: u64,
+        /// The pass of the stream that its example depends on.
+        epoch: u64,
     },
 }
 

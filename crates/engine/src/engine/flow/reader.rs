@@ -19,7 +19,7 @@ use crate::{
         observe::stats::Counters,
         plan::MOST_READERS,
     },
-    order::{Assignment, Schedule},
+    order::{Assignment, ReadingPlace, Schedule},
 };
 
 /// How the I/O threads of a plan read a source.
@@ -148,8 +148,9 @@ impl<S: Source, K: TaskFor<S>> Reader<S, K> {
                     let fetched = self.fetch(Destination::ExtraRead(extra), draw.stream, assigned);
                     self.hand_over(fetched)
                 }
-                ReadJob::ExtraRead(extra @ ExtraRead::Held { stream, row, run, .. }) => {
-                    let assigned = Assignment { row, run, tickets: run, repeats: false, seed: 0, epoch: 0 };
+                ReadJob::ExtraRead(extra @ ExtraRead::Held { stream, row, run, epoch, .. }) => {
+                    let seed = self.schedule.seed_of(ReadingPlace { epoch, row, following: 0, copy: row });
+                    let assigned = Assignment { row, run, tickets: run, repeats: false, seed, epoch };
                     let mut fetched = self.fetch(Destination::ExtraRead(extra), stream, assigned);
                     if let Ok(record) = &mut fetched.outcome
                         && !fetched.permits.is_counted

@@ -232,12 +232,12 @@ const NEAR: u64 = 1024;
 fn extra_reads(held: &[Vec<CarriedRecord>]) -> VecDeque<ExtraRead> {
     let mut extra_reads = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {
-        let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();
-        rows.sort_unstable_by_key(|&(_, row)| row);
-        let next = rows.iter().skip(1).map(|&(_, next)| Some(next)).chain([None]);
-        extra_reads.extend(rows.iter().zip(next).map(|(&(nth, row), next)| {
+        let mut rows: Vec<_> = held.iter().enumerate().collect();
+        rows.sort_unstable_by_key(|(_, held)| held.row);
+        let next = rows.iter().skip(1).map(|(_, next)| Some(next.row)).chain([None]);
+        extra_reads.extend(rows.iter().zip(next).map(|(&(nth, &CarriedRecord { row, epoch, .. }), next)| {
             let run = next.map_or(1, |next| next - row + 1);
-            ExtraRead::Held { stream, nth, row, run: if run <= NEAR { run } else { 1 } }
+            ExtraRead::Held { stream, nth, row, run: if run <= NEAR { run } else { 1 }, epoch }
         }));
     }
     extra_reads

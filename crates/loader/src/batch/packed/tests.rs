@@ -41,6 +41,7 @@ fn document(row: u64, len: u32) -> TokenExample {
         ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
         weights: Vec::new(),
         row,
+        epoch: 0,
         second: 0,
     }
 }
@@ -316,7 +317,7 @@ fn a_state_of_other_documents_is_refused() {
     for (used, len, good) in
         [(0, 4, false), (1, 1, true), (1, 4, true), (3, 4, true), (4, 4, false), (9, 4, false)]
     {
-        let held = CarriedRecord { row: 1, used };
+        let held = CarriedRecord { row: 1, used, epoch: 0 };
         assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
     }
 }
@@ -326,7 +327,7 @@ fn pair(row: u64, lens: [u32; 2]) -> TokenExample {
     let [mut first, second] = lens.map(|len| document(row, len).ids);
     let begin = first.len();
     first.extend(second);
-    TokenExample { ids: first, weights: Vec::new(), row, second: begin }
+    TokenExample { ids: first, weights: Vec::new(), row, epoch: 0, second: begin }
 }
 
 #[test]

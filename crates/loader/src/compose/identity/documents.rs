@@ -19,8 +19,8 @@ pub struct TokenIdentity<'a> {
     /// The id of padding.
     pub pad: u32,
     pub exclude: &'a [u64],
-    /// Of each source of conversations, a hash of the template, and the name of what is trained on.
-    pub chats: &'a [Option<(u64, &'static str)>],
+    /// Of each source, by their names, what its ids depend on besides text and tokenizer.
+    pub rows: &'a [Vec<(&'static str, Value)>],
 }
 
 crate::token_parameters!(parameter_identity);
@@ -48,10 +48,8 @@ impl TokenIdentity<'_> {
                 data.insert(key("rejected"), rejected.clone().into());
                 data.extend(prompt.clone().map(|prompt| (key("prompt"), prompt.into())));
             }
-            if let Some(Some((template, train_on))) = self.chats.get(number) {
-                data.insert(key("template"), hex(*template));
-                data.insert(key("train_on"), (*train_on).into());
-            }
+            let rows = self.rows.get(number).into_iter().flatten();
+            data.extend(rows.map(|(name, value)| (key(name), value.clone())));
         }
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
         let per_packer = config.parquet_files.rows.len() as u64;
