@@ -47,6 +47,8 @@
 //! | `json` | untrusted JSON, checked before memory is allocated for it |
 //! | `dataset` | random access to the rows of caches and lists, by views: permutations, eras, mixtures |
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 mod append;
 mod batch;
 pub mod build;

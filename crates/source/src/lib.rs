@@ -54,6 +54,8 @@
 //! is an error with file and row, of a kind for which [`is_record`](forebay_base::ErrorKind::is_record) holds,
 //! and the other rows can be read.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 #[cfg(any(test, fuzzing))]
 extern crate self as forebay_source;
 
