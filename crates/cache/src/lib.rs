@@ -32,8 +32,8 @@
 //! here, and it writes a shard in place, so readers could see a torn one. Tests compare with zarr-python and
 //! tensorstore.
 //!
-//! `docs/cache.md` defines the layout and the commit. Promises: a reader sees committed documents alone, and a
-//! committed file never changes; a writer that was killed leaves a cache that is read, and built further.
+//! `docs/cache.md` defines the layout and the commit. Promises: a reader sees committed documents alone, and
+//! a committed file never changes; a writer that was killed leaves a cache that is read, and built further.
 //!
 //! | file | what |
 //! |---|---|

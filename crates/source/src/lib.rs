@@ -51,8 +51,8 @@
 //!
 //! Promises: opening reads heads and indexes, never recordings; a row has the same number and bytes
 //! whichever rows were read before it; the bytes in a file bound each allocation that they ask for; a bad row
-//! is an error with file and row, of a kind for which [`is_record`](forebay_base::ErrorKind::is_record) holds,
-//! and the other rows can be read.
+//! is an error with file and row, of a kind for which
+//! [`is_record`](forebay_base::ErrorKind::is_record) holds, and the other rows can be read.
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
