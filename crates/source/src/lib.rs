@@ -16,7 +16,7 @@
 //! let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits"));
 //! let source = Arc::new(Recordings::open(&[[folder]], &SourceOptions::default())?);
 //! assert!(source.n_rows() > 20);
-//! let record = source.reader().read(3, 1, &WholeRecord)?;
+//! let record = source.reader().read(3, 1, &WholeRecord::default())?;
 //! assert_eq!(&record.payload.bytes[..4], b"RIFF");
 //! # Ok::<(), forebay_base::Error>(())
 //! ```
