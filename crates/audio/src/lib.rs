@@ -47,6 +47,7 @@
 //! Source: own.
 
 #![warn(missing_docs)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 mod aac;
 mod adpcm;

@@ -35,6 +35,8 @@
 //! claims never aborts the process; the hash of a decision never changes. No file here knows a format of
 //! files, Arrow or Python.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 pub mod cancel;
 pub mod catch_panic;
 pub mod dtype;

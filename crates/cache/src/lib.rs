@@ -32,8 +32,8 @@
 //! here, and it writes a shard in place, so readers could see a torn one. Tests compare with zarr-python and
 //! tensorstore.
 //!
-//! `docs/cache.md` defines the layout and the commit. Promises: a reader sees committed documents alone, and a
-//! committed file never changes; a writer that was killed leaves a cache that is read, and built further.
+//! `docs/cache.md` defines the layout and the commit. Promises: a reader sees committed documents alone, and
+//! a committed file never changes; a writer that was killed leaves a cache that is read, and built further.
 //!
 //! | file | what |
 //! |---|---|
@@ -46,6 +46,8 @@
 //! | `files`, `owned` | names and replacement of files; which of a folder belong to the cache |
 //! | `json` | untrusted JSON, checked before memory is allocated for it |
 //! | `dataset` | random access to the rows of caches and lists, by views: permutations, eras, mixtures |
+
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 mod append;
 mod batch;

@@ -35,6 +35,8 @@
 //!
 //! The level is chosen once per process. `FOREBAY_CPU=portable` forces the portable one.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod portable;

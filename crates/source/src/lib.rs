@@ -16,7 +16,7 @@
 //! let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits"));
 //! let source = Arc::new(Recordings::open(&[[folder]], &SourceOptions::default())?);
 //! assert!(source.n_rows() > 20);
-//! let record = source.reader().read(3, 1, &WholeRecord)?;
+//! let record = source.reader().read(3, 1, &WholeRecord::default())?;
 //! assert_eq!(&record.payload.bytes[..4], b"RIFF");
 //! # Ok::<(), forebay_base::Error>(())
 //! ```
@@ -51,8 +51,10 @@
 //!
 //! Promises: opening reads heads and indexes, never recordings; a row has the same number and bytes
 //! whichever rows were read before it; the bytes in a file bound each allocation that they ask for; a bad row
-//! is an error with file and row, of a kind for which [`is_record`](forebay_base::ErrorKind::is_record) holds,
-//! and the other rows can be read.
+//! is an error with file and row, of a kind for which
+//! [`is_record`](forebay_base::ErrorKind::is_record) holds, and the other rows can be read.
+
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 #[cfg(any(test, fuzzing))]
 extern crate self as forebay_source;

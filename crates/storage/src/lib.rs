@@ -35,6 +35,8 @@
 //! was changed is an error when it is opened again, or ends early; transient failures are tried again, a few
 //! times. No file here knows a format of rows or recordings.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 pub mod block;
 pub mod compression;
 mod mapped;

@@ -156,9 +156,9 @@ impl Decoder {
     /// earlier frame if there is one channel, or the mean.
     ///
     /// # Errors
-    /// [`FrameDamage`]. The decoder then holds the main data that it would hold after a frame of the same side
-    /// information, and its filters are silent: what it gives from the second frame after it on does not
-    /// depend on whether this one was decoded.
+    /// [`FrameDamage`]. The decoder then holds the main data that it would hold after a frame of the same
+    /// side information, and its filters are silent: what it gives from the second frame after it on does
+    /// not depend on whether this one was decoded.
     pub(super) fn decode(&mut self, header: &Header, frame: &[u8]) -> Result<[&[f32]; 2], FrameDamage> {
         match self.decode_lines(header, frame) {
             Ok(stream) => {

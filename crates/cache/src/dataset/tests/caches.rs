@@ -15,6 +15,7 @@ fn write_cache(folder: &std::path::Path, n: usize, every: usize, after: impl Fn(
             dtype: DataType::Int64,
             rank: 0,
             data: numbers.flat_map(i64::to_le_bytes).collect(),
+            // bounded: by the test.
             lengths: vec![1; documents.len()],
             shapes: Vec::new(),
         };
