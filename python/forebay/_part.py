@@ -46,6 +46,17 @@ def part(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     return decorate if cls is None else decorate(cls)
 
 
+MOST_SHOWN = 20
+"""The most values of a tuple that are printed, but for the first three of more."""
+
+
+def _first(value: Any) -> str:
+    """`repr`; of many values the first ones and how many there are."""
+    if not isinstance(value, tuple) or len(value) <= MOST_SHOWN:
+        return repr(value)
+    return f"({', '.join(map(repr, value[:3]))}, ... {len(value)} in all)"
+
+
 class _Part:
     """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
 
@@ -70,9 +81,9 @@ class _Part:
         object.__setattr__(self, "_plan", make(type(self).__name__, given))
 
     def __repr__(self) -> str:
-        """The call, with the values that are not the default."""
+        """The call, with the values that are not the default; of many rows or numbers the first ones."""
         given = (
-            f"{field.name}={getattr(self, field.name)!r}"
+            f"{field.name}={_first(getattr(self, field.name))}"
             for field in fields(self)  # type: ignore[arg-type]
             if field.default is MISSING or getattr(self, field.name) != field.default
         )
