@@ -247,6 +247,7 @@ def test_wrong_tables(tmp_path: Path) -> None:
     for text, message in {
         "a 1 0.0": "line 1, has 3 fields, expected a file, a channel, a start and an end",
         ";; regions\n\na 1 zero 2.0": "line 3: start is 'zero', must be a number of seconds",
+        "a 1 0.0 9.0\na 1 2.5 1.0": r"a\.uem, line 2: the annotation is from 2\.5 to 1 s, must end after its start",
         "a 1 0.0 inf": "line 1: end is 'inf', must be a number of seconds",
     }.items():
         path.write_text(text)
