@@ -50,11 +50,9 @@ MOST_SHOWN = 20
 """The most values of a tuple that are printed, but for the first three of more."""
 
 
-def _first(value: Any) -> str:
-    """`repr`; of many values the first ones and how many there are."""
-    if not isinstance(value, tuple) or len(value) <= MOST_SHOWN:
-        return repr(value)
-    return f"({', '.join(map(repr, value[:3]))}, ... {len(value)} in all)"
+def _first(values: tuple[Any, ...]) -> str:
+    """The first values, and how many there are."""
+    return f"({', '.join(map(repr, values[:3]))}, ... {len(values)} in all)"
 
 
 class _Part:
@@ -63,6 +61,8 @@ class _Part:
     _classes: ClassVar[dict[str, type["_Part"]]] = {}
     _elsewhere: ClassVar[dict[str, str]] = {}
     """Advice for keywords that other classes or libraries have."""
+    _shortens_all: ClassVar[bool] = False
+    """Whether it prints the first of many values of any kind; of rows it always does."""
 
     def __init_subclass__(cls) -> None:
         if not cls.__name__.startswith("_"):
@@ -81,13 +81,18 @@ class _Part:
         object.__setattr__(self, "_plan", make(type(self).__name__, given))
 
     def __repr__(self) -> str:
-        """The call, with the values that are not the default; of many rows or numbers the first ones."""
+        """The call, with the values that are not the default; of many rows the first ones."""
         given = (
-            f"{field.name}={_first(getattr(self, field.name))}"
+            f"{field.name}={self._shown(getattr(self, field.name))}"
             for field in fields(self)  # type: ignore[arg-type]
             if field.default is MISSING or getattr(self, field.name) != field.default
         )
         return f"{type(self).__name__}({', '.join(given)})"
+
+    def _shown(self, value: Any) -> str:
+        is_long = isinstance(value, tuple) and len(value) > MOST_SHOWN
+        is_shortened = is_long and (self._shortens_all or isinstance(value[0], tuple))
+        return _first(value) if is_shortened else repr(value)
 
     def to_dict(self) -> dict[str, Any]:
         """The class as `type`, and each value as JSON has it."""

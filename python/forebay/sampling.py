@@ -31,6 +31,8 @@ def __dir__() -> list[str]:
 class _SamplingPart(_Part):
     """What all parts share."""
 
+    _shortens_all = True
+
     if TYPE_CHECKING:  # no field
 
         @property
