@@ -1,4 +1,6 @@
-"""Draws docs/frames.png and docs/stems.png: labels on frames below their spectrogram, and a mixture with its stems.
+"""Draws docs/frames.png, docs/annotated.png and docs/stems.png.
+
+They are labels on frames below their spectrogram, clips in annotated regions, and a mixture with its stems.
 
     python docs/plots/scenes.py
 
@@ -73,6 +75,45 @@ def draw_frames(path: Path) -> None:
     figure.savefig(path, dpi=80)
 
 
+def draw_annotated(path: Path) -> None:
+    """The spectrogram of two speakers, three annotated regions, and clips in them."""
+    regions = [(0.2, 1.4), (1.2, 1.7), (2.2, 2.5), (2.9, 3.8)]
+    clip_seconds = 0.5
+    crop = crops.Annotated([("scene", start, end) for start, end in regions])
+    with tempfile.TemporaryDirectory() as folder:
+        scene, _ = turns(Path(folder))
+        manifest = forebay.Manifest([{"path": str(scene)}], root=folder)
+        whole = forebay.AudioDataset(manifest, clip_seconds=SECONDS, features=MEL, targets={}).get_batch([0], [0.0])
+        with forebay.Loader(
+            manifest,
+            crop=crops.Views(24, crop),
+            features=MEL,
+            targets={},
+            clip_seconds=clip_seconds,
+            batch_size=1,
+            infinite=False,
+            outputs=["start"],
+        ) as loader:
+            starts = next(loader)["start"][0]
+    figure, axes = plt.subplots(
+        3, 1, figsize=(9, 4.5), sharex=True, layout="constrained", gridspec_kw={"height_ratios": [4, 1, 2]}
+    )
+    picture = whole["spectrogram"][0]
+    low = float(np.percentile(picture, 20))
+    axes[0].imshow(picture, origin="lower", aspect="auto", vmin=low, extent=(0, SECONDS, 0, MEL.n_mels))
+    axes[0].set_ylabel("mel band")
+    for number, (start, end) in enumerate(regions):
+        axes[1].broken_barh([(start, end - start)], (number % 2, 0.9), color="C0")
+    axes[1].set_title("regions; the first two overlap, the third is shorter than a clip", fontsize=9, loc="left")
+    for number, start in enumerate(starts):
+        axes[2].broken_barh([(float(start), clip_seconds)], (number, 0.8), color="C1")
+    axes[2].set_title(f"{len(starts)} clips of {clip_seconds} s", fontsize=9, loc="left")
+    for axis in axes[1:]:
+        axis.set_yticks([])
+    axes[-1].set_xlabel("seconds")
+    figure.savefig(path, dpi=80)
+
+
 def draw_stems(path: Path) -> None:
     """A clip of a mixture and of its parts, as a batch has them."""
     names = {"tabla": "tabla_ghe5.flac", "choir": "ambi_choir.flac", "loop": "loop_electric.flac"}
@@ -113,8 +154,9 @@ def draw_stems(path: Path) -> None:
 
 
 def main() -> None:
-    """Draws both pictures."""
+    """Draws all pictures."""
     draw_frames(ROOT / "docs/frames.png")
+    draw_annotated(ROOT / "docs/annotated.png")
     draw_stems(ROOT / "docs/stems.png")
 
 

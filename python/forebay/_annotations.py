@@ -98,6 +98,14 @@ def _seconds(value: Any, what: str) -> float:
     return found
 
 
+def _times(start: str, end: str, where: str) -> tuple[float, float]:
+    """Start and end of a line, in this order."""
+    first, last = _seconds(start, f"{where}: start"), _seconds(end, f"{where}: end")
+    if last < first:
+        raise ConfigError(f"{where}: the annotation is from {first:g} to {last:g} s, must end after its start")
+    return first, last
+
+
 def _files(path: Path, name: str, regions: bool) -> list[Path]:
     if path.is_dir():
         suffixes = (*_SUFFIXES, _REGIONS) if regions else _SUFFIXES
@@ -158,7 +166,7 @@ def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iter
             # A recording without events, as DCASE's tables list them.
             if recording and not any(row[at[name]].strip() for name in at if name != "path"):
                 continue
-            start, end = (_seconds(row[at[name]].strip(), f"{where}: {name}") for name in ("start", "end"))
+            start, end = _times(row[at["start"]].strip(), row[at["end"]].strip(), where)
             if within is not None and within < len(row) and row[within].strip():
                 first = _seconds(row[within].strip(), f"{where}: {_WITHIN}")
                 start, end = first, first + (end - start)
@@ -233,6 +241,9 @@ def _rttm(path: Path, lines: list[str]) -> Iterator[Row]:
                 f"{where}, has {len(cells)} fields, expected SPEAKER file 1 start duration <NA> <NA> name"
             )
         start, duration = (_seconds(cells[at], f"{where}: {name}") for at, name in ((3, "start"), (4, "duration")))
+        if duration < 0:
+            end = start + duration
+            raise ConfigError(f"{where}: the turn is from {start:g} to {end:g} s, must end after its start")
         n_turns += 1
         yield cells[1], start, start + duration, cells[7]
     if n_others and not n_turns:
@@ -248,7 +259,7 @@ def _uem(path: Path, lines: list[str]) -> Iterator[Row]:
         where = f"{path}, line {number}"
         if len(cells) != 4:
             raise ConfigError(f"{where}, has {len(cells)} fields, expected a file, a channel, a start and an end")
-        start, end = (_seconds(cells[at], f"{where}: {name}") for at, name in ((2, "start"), (3, "end")))
+        start, end = _times(cells[2], cells[3], where)
         yield cells[0], start, end, ""
 
 

@@ -46,12 +46,23 @@ def part(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     return decorate if cls is None else decorate(cls)
 
 
+MOST_SHOWN = 20
+"""The most values of a tuple that are printed, but for the first three of more."""
+
+
+def _first(values: tuple[Any, ...]) -> str:
+    """The first values, and how many there are."""
+    return f"({', '.join(map(repr, values[:3]))}, ... {len(values)} in all)"
+
+
 class _Part:
     """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
 
     _classes: ClassVar[dict[str, type["_Part"]]] = {}
     _elsewhere: ClassVar[dict[str, str]] = {}
     """Advice for keywords that other classes or libraries have."""
+    _shortens_all: ClassVar[bool] = False
+    """Whether it prints the first of many values of any kind; of rows it always does."""
 
     def __init_subclass__(cls) -> None:
         if not cls.__name__.startswith("_"):
@@ -70,13 +81,18 @@ class _Part:
         object.__setattr__(self, "_plan", make(type(self).__name__, given))
 
     def __repr__(self) -> str:
-        """The call, with the values that are not the default."""
+        """The call, with the values that are not the default; of many rows the first ones."""
         given = (
-            f"{field.name}={getattr(self, field.name)!r}"
+            f"{field.name}={self._shown(getattr(self, field.name))}"
             for field in fields(self)  # type: ignore[arg-type]
             if field.default is MISSING or getattr(self, field.name) != field.default
         )
         return f"{type(self).__name__}({', '.join(given)})"
+
+    def _shown(self, value: Any) -> str:
+        is_long = isinstance(value, tuple) and len(value) > MOST_SHOWN
+        is_shortened = is_long and (self._shortens_all or isinstance(value[0], tuple))
+        return _first(value) if is_shortened else repr(value)
 
     def to_dict(self) -> dict[str, Any]:
         """The class as `type`, and each value as JSON has it."""

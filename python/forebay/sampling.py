@@ -27,17 +27,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
-MOST_SHOWN = 20
-"""The most numbers that a part prints."""
-
-
-def _listed(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
 @part
 class _SamplingPart(_Part):
     """What all parts share."""
+
+    _shortens_all = True
 
     if TYPE_CHECKING:  # no field
 
@@ -55,16 +49,6 @@ class _SamplingPart(_Part):
                 values = tuple(value.item() if isinstance(value, np.generic) else value for value in listed)
                 object.__setattr__(self, field.name, values)
         self._check_by(_Sampling)
-
-    def __repr__(self) -> str:
-        """The call; of many numbers the first ones and how many there are."""
-        long = [field.name for field in fields(self) if len(_listed(getattr(self, field.name))) > MOST_SHOWN]
-        shown = super().__repr__()
-        for name in long:
-            values = getattr(self, name)
-            first = ", ".join(map(repr, values[:3]))
-            shown = shown.replace(repr(values), f"({first}, ... {len(values)} in all)")
-        return shown
 
     def __and__(self, other: "_SamplingPart") -> "Joined":
         if not isinstance(other, _SamplingPart):

@@ -15,7 +15,7 @@ import forebay
 from fields import write
 from forebay import AudioDataset, ConfigError, augment, crops, features
 from forebay.sampling import Weighted
-from forebay.targets import Frames
+from forebay.targets import Annotations, Frames
 from places import Recording, expected
 from windows import wav
 
@@ -247,6 +247,7 @@ def test_wrong_tables(tmp_path: Path) -> None:
     for text, message in {
         "a 1 0.0": "line 1, has 3 fields, expected a file, a channel, a start and an end",
         ";; regions\n\na 1 zero 2.0": "line 3: start is 'zero', must be a number of seconds",
+        "a 1 0.0 9.0\na 1 2.5 1.0": r"a\.uem, line 2: the annotation is from 2\.5 to 1 s, must end after its start",
         "a 1 0.0 inf": "line 1: end is 'inf', must be a number of seconds",
     }.items():
         path.write_text(text)
@@ -302,6 +303,18 @@ def test_wrong_paths_of_seconds() -> None:
         ):
             crop.seconds(paths)  # type: ignore[arg-type]
     assert crop.seconds(iter([Path("a.wav")])) == [1.0]
+
+
+def test_many_rows_are_shown_by_the_first() -> None:
+    rows = [(f"{number}.wav", 0.0, 1.0) for number in range(10_000)]
+    crop = crops.Annotated(rows)
+    first = "(('0.wav', 0.0, 1.0, ''), ('1.wav', 0.0, 1.0, ''), ('2.wav', 0.0, 1.0, ''), ... 10000 in all)"
+    assert repr(crop) == f"Annotated(annotations={first})"
+    labelled = [(*row, "owl") for row in rows]
+    for target in (Frames(labelled), Annotations(labelled)):
+        assert "... 10000 in all)" in repr(target)
+        assert len(repr(target)) < 300
+    assert len(crop.to_dict()["annotations"]) == 10_000
 
 
 def test_a_table_without_a_name() -> None:
