@@ -517,7 +517,7 @@ class Loader(LoaderBase[NDArray[Any]]):
     def padding(self) -> dict[str, float] | None:
         """The share of padding in the batches of `batching=Buckets(...)`, beside that of random batches."""
     def partner_errors(self) -> list[_BadPartner]:
-        """The recordings of `Mix`, `Reverb` and `independent=` that could not be decoded, in place of which others were taken."""
+        """The recordings of `Mix`, `Reverb` and `independent=` that could not be decoded; others were taken."""
 
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
