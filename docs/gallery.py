@@ -66,7 +66,7 @@ class Entry:
     code: str
     text: str
     kind: str = "waveform"
-    """What it changes: `waveform`, `features`, `pairs`, `fields`, or `front end`."""
+    """What it changes: `waveform`, `features`, `pairs`, `fields`, `beside` (fields of its own), or `front end`."""
 
     @property
     def name(self) -> str:
@@ -116,6 +116,16 @@ AUGMENT = [
         "changes one field of `audio=`. Above `noisy`, below `clean`: the input and the target of a model that removes "
         "noise.",
         "fields",
+    ),
+    Entry(
+        'Mix("other.ogg", snr_db=0, parts=True)',
+        "gives the parts beside the mixture. From above: the mixture, the clip, and what was mixed in.",
+        "beside",
+    ),
+    Entry(
+        'Reverb("room.wav", clean="dry")',
+        "gives the dry clip beside the one in the room. Above in the room, below dry.",
+        "beside",
     ),
     Entry(
         "Remix(group=2)",
@@ -256,7 +266,16 @@ def augmented(entry: Entry, scale: Scale) -> list[str]:
             pixels = _pictures.colored(np.concatenate([parts[0], np.ones((3, COLUMNS), np.float32), parts[1]]))
             found.append(figure(save(f"{name}-{clip}", pixels), clip, f"{entry.code} on two fields of {clip}"))
         return found
-    shown = first(steps, LOG_MEL)["spectrogram"]
+    batch = first(steps, LOG_MEL)
+    shown = batch["spectrogram"]
+    if entry.kind == "beside":
+        line = np.ones((3, COLUMNS), np.float32)
+        for i, clip in enumerate(CLIPS):
+            beside = batch["parts"][i] if "parts" in batch else batch["clean"][i][None]
+            pieces = [piece for part in beside for piece in (line, scale.levels(part, i))]
+            pixels = _pictures.colored(np.concatenate([scale.levels(shown[i], i), *pieces]))
+            found.append(figure(save(f"{name}-{clip}", pixels), clip, f"{entry.code} on {clip}, with its fields"))
+        return found
     heard = None
     if entry.kind == "waveform":
         heard = first(steps, features.Waveform(sample_rate=HEARD_HZ))["waveform"]
@@ -489,6 +508,7 @@ def page() -> Iterator[str]:
         "features": "### On features",
         "pairs": "### Of pairs of rows\n\nThe pairs are bird and speech, and music and the bird once more.",
         "fields": "### Of several recordings of a row",
+        "beside": "### With the parts or the clean clip beside it",
     }
     for kind, title in titles.items():
         yield title
