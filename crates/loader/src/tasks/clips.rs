@@ -35,9 +35,7 @@ use crate::{
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Length},
     source::{ReadRequest, Record, StoredRecording},
-    targets::{
-        self, ClipPiece, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis, push_repeated,
-    },
+    targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
     transform::{
         AugmentScratch, Clips, Crop, FeatureScratch, Features,
         augment::{Amount, MixTargets, Outcome},
@@ -56,6 +54,21 @@ fn too_short(n: usize, features: &Features) -> Error {
 }
 
 impl AudioPlan {
+    /// Makes the features of each field as long as those of `len` values a waveform are, of so many samples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooShort`] if that is none; if an allocation failed.
+    fn resize_features(&self, values: &mut FieldValues, (len, samples): (usize, usize)) -> Result<()> {
+        if len == 0 {
+            return Err(too_short(samples, &self.features));
+        }
+        for (values, (_, stacked)) in values.iter_mut().zip(self.feature_fields()) {
+            let len = len * stacked.unwrap_or(1);
+            each!(values, values => fallible_alloc::resize(values, len, Default::default()))?;
+        }
+        Ok(())
+    }
+
     /// The bytes with which the features of whole recordings are filled up behind their end.
     ///
     /// # Errors
@@ -334,13 +347,7 @@ impl ClipMaker {
             clips = waveforms.map_or(clips, WaveformReader::joined);
             let len: usize = features.shape(clip_samples).iter().product();
             if rule.whole().is_some() {
-                if len == 0 {
-                    return Err(too_short(clip_samples, features));
-                }
-                for (values, (_, stacked)) in values.iter_mut().zip(plan.feature_fields()) {
-                    let len = len * stacked.unwrap_or(1);
-                    each!(values, values => fallible_alloc::resize(values, len, Default::default()))?;
-                }
+                plan.resize_features(&mut values, (len, clip_samples))?;
             }
             let len = len / features.channels().n_kept();
             let first_mixed = self.mixer.mixed.len();
@@ -353,13 +360,7 @@ impl ClipMaker {
                 (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
                 (ClipStart::At(_) | ClipStart::Same(_), _) => None,
             };
-            if self.mixer.follows_time {
-                let at = if rule.padding().repeats() { 0..clip_samples } else { crop.taken() };
-                let piece = ClipPiece { at, start: plan.seconds(crop.start, speed), speed, part: 0 };
-                let rate = f64::from(features.sample_rate());
-                self.mixer.pieces.clear();
-                push_repeated(&mut self.mixer.pieces, piece, (crop.len, 0), rate)?;
-            }
+            self.mixer.begin_clip(plan, (&crop, speed))?;
             let mut rolled = RolledFrames::default();
             let n_references = augment.n_references();
             if n_references > 0 || bits.is_some() && augment.changes_waveforms() {

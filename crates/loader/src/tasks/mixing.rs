@@ -21,9 +21,12 @@ use crate::{
     source::Record,
     targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
     tasks::pool::ReadPartner,
-    transform::augment::{
-        Amount, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
-        References, StepKind,
+    transform::{
+        Crop,
+        augment::{
+            Amount, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
+            References, StepKind,
+        },
     },
 };
 
@@ -99,6 +102,21 @@ impl Mixer {
             taken: Default::default(),
         });
         Self { makers: makers.collect(), follows_time, ..Self::default() }
+    }
+
+    /// Begins a clip, which has its own recording alone, played at this speed.
+    ///
+    /// # Errors
+    /// If an allocation failed.
+    pub fn begin_clip(&mut self, plan: &AudioPlan, (crop, speed): (&Crop, f64)) -> Result<()> {
+        if !self.follows_time {
+            return Ok(());
+        }
+        let at = if plan.crop.padding().repeats() { 0..plan.clip_len(crop) } else { crop.taken() };
+        let piece = ClipPiece { at, start: plan.seconds(crop.start, speed), speed, part: 0 };
+        let rate = f64::from(plan.features.sample_rate());
+        self.pieces.clear();
+        push_repeated(&mut self.pieces, piece, (crop.len, 0), rate)
     }
 
     /// Does a step for the clips of the record at position `own`.
