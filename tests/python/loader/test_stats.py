@@ -161,7 +161,9 @@ def test_trace(tiny_shards: list[Path], tmp_path: Path) -> None:
         spans = [event for event in events if event["ph"] == "X"]
         assert all(event["tid"] in threads and event["dur"] >= 0 for event in spans)
         decoding = sum(event["dur"] for event in spans if event["name"] == "decode")
-        assert decoding <= 0.61e6, "more than two workers in 0.3 s"
+        # However late the end of the trace was noticed, two workers decode at most twice as long as it is.
+        seen = max(event["ts"] + event["dur"] for event in spans) - min(event["ts"] for event in spans)
+        assert decoding <= 2 * seen + 1, "more than two workers"
         assert {event["name"] for event in events if event["ph"] == "C"} == {
             "records", "record_bytes", "read_bytes", "examples", "batches", "workers",
         }  # fmt: skip
