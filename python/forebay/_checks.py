@@ -90,8 +90,10 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
 
 
 def as_place(name: str, value: str | os.PathLike[str]) -> Path:
-    """As `as_path`, for what is written: `ConfigError` for `~`, of which a folder of that name would be made."""
+    """As `as_path`, for what is written: `ConfigError` for `~`, of which a folder would be made, and for no name."""
     path = as_path(name, value)
+    if not os.fspath(value):
+        raise ConfigError(f"{name} is empty; give the path of a folder, or '.' for the current one")
     if path.parts and path.parts[0].startswith("~"):
         raise ConfigError(f"{name} is '{path}', and ~ is not expanded; give the whole path, as by os.path.expanduser")
     return path

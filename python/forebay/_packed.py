@@ -28,7 +28,12 @@ _FIXED = {
 """Parameters of `TokenLoader` that make no sense here, and what to do."""
 _BESIDE = ("doc_ids", "position_ids", "source", "weights", "cu_seqlens", "documents")
 """The other fields, in the order of a batch."""
-_NAMES = {"crop": "fit", "fingerprint": "fingerprint of the files", "tokenizer": "fingerprint of the tokenizer"}
+_NAMES = {
+    "crop": "fit",
+    "fingerprint": "fingerprint of the files",
+    "global_batch_size": "batch_size",
+    "tokenizer": "fingerprint of the tokenizer",
+}
 """Entries of a state, as users know them."""
 _MADE_BY = "forebay.text.Packed "
 

@@ -55,7 +55,7 @@ pub fn rule(given: &mut RecipeFields<'_>) -> PyResult<DrawRule> {
             .collect();
         given
             .problems
-            .push(format!("{} is missing; give all three sentinels, or none", missing.join(" and ")));
+            .push(format!("fim lacks {}; give all three sentinels, or none", missing.join(" and ")));
     }
     let usual = DrawRule { bpe_dropout, ..DrawRule::default() };
     if fim == 0.0 && rule != usual {
@@ -187,6 +187,14 @@ fn sentinels(rule: &DrawRule, opened: &UserTokenizer) -> Result<[u32; 3]> {
     }
     if ids[0] == ids[1] || ids[1] == ids[2] || ids[0] == ids[2] {
         return wrong(format!("the sentinels of fim are {ids:?}, must be three different tokens"));
+    }
+    for (name, id) in SENTINELS.iter().zip(ids) {
+        let of_frame = [("BOS", Some(opened.bos)), ("EOS", opened.eos)];
+        if let Some((frame, _)) = of_frame.iter().find(|(_, known)| *known == Some(id)) {
+            return wrong(format!(
+                "{name} is the token {id}, which is {frame}, so a document would begin or end at it; give a token of its own"
+            ));
+        }
     }
     Ok(ids)
 }

@@ -306,7 +306,7 @@ def test_states_are_of_the_same_draws(texts: Path) -> None:
         ({"fim": 0.5, "fim_spm": 2}, r"fim_spm is 2\.0, must be 0 to 1"),
         ({"fim": 0.5, "fim_cut": "words"}, 'fim_cut is "words", must be one of "characters", "tokens"'),
         ({"bpe_dropout": 1.01}, r"bpe_dropout is 1\.01, must be 0 to 1"),
-        ({"fim": 0.5, "fim_prefix": 1, "fim_suffix": 2}, "fim_middle is missing; give all three sentinels, or none"),
+        ({"fim": 0.5, "fim_prefix": 1, "fim_suffix": 2}, "fim lacks fim_middle; give all three sentinels, or none"),
         ({"fim_spm": 0.7}, "fim is 0, so no text is rearranged"),
         (SENTINELS, "fim is 0, so no text is rearranged"),
         ({"fim": 0.5} | SENTINELS | {"fim_prefix": -1}, "fim_prefix is -1, must be 0 to 2147483647"),
@@ -348,6 +348,10 @@ def test_wrong_tokenizers(texts: Path) -> None:
     refused(Documents(texts, fim=0.5, **beyond), gpt2, "fim_suffix is 60000, but the ids of .* are below 50257")
     twice = SENTINELS | {"fim_suffix": 300}
     refused(Documents(texts, fim=0.5, **twice), gpt2, "must be three different tokens")
+    frame = {"bos_id": 300, "eos_id": 301}
+    refused(Documents(texts, fim=0.5, **SENTINELS), gpt2, "fim_prefix is the token 300, which is BOS", **frame)
+    frame = {"bos_id": 50_256, "eos_id": 301}
+    refused(Documents(texts, fim=0.5, **SENTINELS), gpt2, "fim_middle is the token 301, which is EOS", **frame)
     refused(Documents(texts, bpe_dropout=0.1), encode, "bpe_dropout needs a tokenizer's file or object")
     mixture: Any = {"web": Documents(texts), "code": Documents(texts, fim=0.5)}
     refused(mixture, gpt2, r'parquet_files\["code"\]: fim is 0\.5, but')
