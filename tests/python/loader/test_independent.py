@@ -82,18 +82,57 @@ def test_a_recording_has_a_place_of_its_own(tmp_path: Path) -> None:
     assert len([at for row, at in places if row % 3 == 0]) > 12
 
 
-def test_the_first_recording_is_as_without(tmp_path: Path) -> None:
-    """Its clip, features and draws do not depend on the others."""
+ALONE: list[dict[str, Any]] = [
+    {"features": BANDS},
+    {"augment": [augment.Gain(6.0), augment.Level(-20.0)]},
+    {"augment": [augment.Roll((0.25, 0.25))], "features": features.Waveform(sample_rate=RATE, remove_mean=True)},
+    {"augment": [augment.Only("mix", [augment.Noise(10.0), augment.Level(-20.0)])]},
+    {"augment": [augment.Roll(0.5), augment.SpecAugment(freq=2, time=2), augment.FrameRoll(0.5)], "features": BANDS},
+    {"augment": [augment.DropChunk((1, 10)), augment.Polarity(), augment.Dither(0.01)]},
+    {"crop": crops.Views(3), "clip_seconds": 0.02},
+    {"crop": crops.Loudest(of=3), "clip_seconds": 0.02},
+]
+"""Parameters under which mixtures of 500 to 560 samples are shorter than a clip of 800, or not."""
+
+
+@pytest.mark.parametrize("given", ALONE)
+def test_the_first_recording_is_as_without(given: dict[str, Any], tmp_path: Path) -> None:
+    """Its clip, features, draws and frame targets do not depend on the others, which are longer and shorter."""
     table = write(tmp_path)
-    for given in (
-        {"features": BANDS, "clip_seconds": 0.1},  # 800 samples: mixtures are padded
-        {"features": BANDS, "augment": [augment.Gain(6.0), augment.SpecAugment(freq=2, time=2)]},
-        {"crop": crops.Views(3)}, {"crop": crops.Loudest(of=3)},
-    ):  # fmt: skip
-        alone = batches(table, **{**given, "audio": {"mix": "mix"}})
-        both = batches(table, **given, independent=["voice"])
-        for one, other in zip(alone, both, strict=True):
-            np.testing.assert_array_equal(one["mix"], other["mix"])
+    marks = {f"{row}-mix.wav": [(0.0, 0.02 + 0.001 * row, "x")] for row in range(8)}
+    annotations = tmp_path / "marks.csv"
+    lines = [f"{path},{start},{end},{name}" for path, rows in marks.items() for start, end, name in rows]
+    annotations.write_text("\n".join(["path,start,end,label", *lines]) + "\n")
+    given = {"clip_seconds": 0.1, **given}
+    if "crop" not in given:
+        frames = forebay.targets.Frames(annotations)
+        given |= {"targets": {"frames": frames}} if given.get("features") is BANDS else {}
+    alone = batches(table, **{**given, "audio": {"mix": "mix"}})
+    both = batches(table, **given, independent=["voice"])
+    for one, other in zip(alone, both, strict=True):
+        assert one["mix"].any()
+        assert set(other) == {*one, "voice"}
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, other[name])
+
+
+def test_steps_draw_for_each_by_itself(tmp_path: Path) -> None:
+    """Gains are of one range, and unlike; the stems that go with the first recording have its gain."""
+    table = write(tmp_path)
+    given: dict[str, Any] = {
+        "audio": {"mix": "mix", "again": "mix", "voice": "voice", "other": "voice"}, "independent": ["voice", "other"],
+        "crop": crops.Start(),
+    }  # fmt: skip
+    gains: dict[str, list[float]] = {}
+    for plain, changed in zip(
+        batches(table, **given), batches(table, **given, augment=[augment.Gain((-6.0, 6.0))]), strict=True
+    ):
+        for name in given["audio"]:
+            gains.setdefault(name, []).extend(np.abs(changed[name]).sum(1) / np.abs(plain[name]).sum(1))
+    assert np.allclose(gains["mix"], gains["again"])
+    for one, other in itertools.combinations(("mix", "voice", "other"), 2):
+        assert not np.isclose(gains[one], gains[other]).any()
+    assert all(10 ** (-0.3 - 1e-3) <= gain <= 10 ** (0.3 + 1e-3) for values in gains.values() for gain in values)
 
 
 def test_features_of_each_have_their_own_padding(tmp_path: Path) -> None:
@@ -157,6 +196,28 @@ def test_bad_partners_are_listed_and_drawn_again(tmp_path: Path) -> None:
         assert error["reason"].startswith('column "voice": ')
 
 
+def test_excluded_rows_are_no_partners_and_use_up_no_draw(tmp_path: Path) -> None:
+    table = write(tmp_path, 40)
+    rows = [json.loads(line) | {"speaker": "one"} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"independent": {"voice": "speaker"}, "exclude": list(range(2, 40))}
+    for seed in range(10):
+        (batch,) = batches(table, **given, seed=seed, batch_size=2)
+        assert batch["partner_index"].tolist() == [[0, 1], [1, 0]]
+
+
+def test_two_names_of_a_column_have_two_clips(tmp_path: Path) -> None:
+    table = write(tmp_path, 24, (900, 700, 800))
+    given: dict[str, Any] = {
+        "audio": {"mix": "mix", "one": "voice", "two": "voice"}, "independent": {"one": None, "two": "speaker"},
+        "crop": crops.Random(),
+    }  # fmt: skip
+    own = batches(table, **{**given, "independent": ["one", "two"]})
+    assert all((batch["one"] != batch["two"]).any(1).all() for batch in own)
+    for batch in batches(table, **given):
+        np.testing.assert_array_equal(batch["partner_index"][:, 1], batch["index"])
+
+
 def test_missing_ones_are_zeros(tmp_path: Path) -> None:
     table = write(tmp_path)
     rows = [json.loads(line) for line in table.read_text().splitlines()]
@@ -164,9 +225,11 @@ def test_missing_ones_are_zeros(tmp_path: Path) -> None:
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"independent": {"voice": "speaker"}, "missing_audio": "zeros"}
     masks, partners = [], []
-    for batch in batches(table, **given):
-        masks += batch["audio_mask"][:, 1].tolist()
-        partners += batch["partner_index"][:, 1].tolist()
+    with forebay.Loader(table, **GIVEN | given) as loader:
+        for batch in loader:
+            masks += batch["audio_mask"][:, 1].tolist()
+            partners += batch["partner_index"][:, 1].tolist()
+        assert loader.partner_errors() == []
     assert masks == [1, 1, 1, 0, 1, 1, 1, 1]
     assert partners[3] == 3
     assert 5 not in partners
@@ -234,6 +297,10 @@ def test_the_recipe_has_it(tmp_path: Path) -> None:
         ({"independent": ["noise"]}, r'independent has "noise", must have names of audio: \["mix", "voice"\]'),
         ({"independent": []}, r"independent is empty"),
         ({"independent": ["voice", "voice"]}, r'independent has "voice" twice'),
+        (
+            {"independent": ["voice"], "audio": {"mix": "mix", "voice": "voice", "clean": "mix"}},
+            r'audio names "clean" after it; put the names of independent last in audio',
+        ),
         ({"independent": {"voice": ""}}, r'independent\["voice"\] is empty'),
         ({"independent": ["voice"], "audio": None, "audio_column": "mix"}, "independent is about the names in audio"),
         ({"independent": ["voice"], "crop": crops.Windows(0.02)}, r"Windows\(\) are places in the first recording"),

@@ -223,6 +223,31 @@ impl Augment {
         Self { waveforms, ..self }
     }
 
+    /// The same for these of a row's waveforms alone, which are changed by themselves: without the steps for
+    /// fields that are not among them. The others draw what they drew.
+    #[must_use]
+    pub fn of_waveforms(&self, part: &Range<usize>) -> Self {
+        let within = |only: &Only| {
+            (part.start <= only.waveforms.start && only.waveforms.end <= part.end).then(|| Only {
+                field: only.field.clone(),
+                waveforms: only.waveforms.start - part.start..only.waveforms.end - part.start,
+                of: part.len(),
+            })
+        };
+        let keep = |(step, key, reading): &(Step, u64, usize)| {
+            let mut step = step.clone();
+            if let Some(only) = &step.only {
+                step.only = Some(within(only)?);
+            }
+            if let StepKind::Level { of: Some(of), .. } = &mut step.kind {
+                *of = within(of)?;
+            }
+            Some((step, *key, *reading))
+        };
+        let steps = self.steps.iter().filter_map(keep).collect();
+        Self { steps, silence: self.silence.clone(), waveforms: part.len() }
+    }
+
     /// The number that the first step of a class drew for a clip with these random bits; NaN if it is not
     /// applied, and for outcomes that are not drawn by one step.
     pub fn drawn(&self, seed: u64, outcome: Outcome) -> f64 {

@@ -518,6 +518,33 @@ fn a_step_changes_one_field_alone() {
     }
 }
 
+/// Some waveforms of a row by themselves: each step draws what it draws for the row, and those for other
+/// fields are not among them.
+#[test]
+fn steps_of_some_waveforms() {
+    let gain = |field: Option<&str>| {
+        let only = field.map(|field| Only { field: field.to_owned(), waveforms: 0..0, of: 1 });
+        Step { only, ..step(StepKind::Gain { db: bounds(-20.0, 20.0) }) }
+    };
+    let of = Some(Only { field: "a".to_owned(), waveforms: 0..0, of: 1 });
+    let level = StepKind::Level { db: bounds(-20.0, -20.0), loudness: Loudness::Rms, of, peak: None };
+    let places = |name: &str| Some(if name == "a" { (0..1, 4) } else { (2..3, 4) });
+    for seed in 0..50 {
+        let steps = vec![gain(Some("a")), gain(None), gain(Some("b")), step(level.clone())];
+        let all = Augment::new(steps[..3].to_vec()).over(4, places);
+        let some = Augment::new(steps).over(4, places).of_waveforms(&(1..4));
+        let (mut row, mut part) = ([1.0_f32; 8], [1.0_f32; 6]);
+        for (recipe, samples) in [(all, &mut row[..]), (some, &mut part[..])] {
+            let mut clips = Clips { samples, n: 2, valid: 0..2, sample_rate: 8000 };
+            recipe
+                .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))
+                .unwrap();
+        }
+        assert_eq!(row[2..], part);
+        assert_ne!(row[..2], row[2..4]);
+    }
+}
+
 proptest! {
     #[test]
     fn any_masks_fit(

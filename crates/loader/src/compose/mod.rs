@@ -56,7 +56,7 @@ pub enum PartClip {
     /// At a place of its own.
     Recording,
     /// At a place of its own in the recording of another row of the same class.
-    Partner(Arc<SameClass>),
+    Partner(SameClass),
 }
 
 /// What the engine runs, and what is told of it.
@@ -184,10 +184,16 @@ pub fn reading(
             PartClip::Row => OtherRecordings::new(rows),
             PartClip::Recording => OtherRecordings::independent(rows, None),
             PartClip::Partner(same_class) => {
+                let same_class = Arc::new(same_class);
+                let kept = match exclude {
+                    [] => same_class.clone(),
+                    _ => Arc::new(same_class.without(exclude)),
+                };
                 let partners = MixSource::new(rows.clone(), starts.into(), exclude.to_vec())
                     .of_own_rows(positions.clone(), Some(same_class))
                     .named("a recording of another row");
-                OtherRecordings::independent(rows, Some(partners))
+                let kept = partners.clone().of_own_rows(positions.clone(), Some(kept));
+                OtherRecordings::independent(rows, Some([partners, kept]))
             }
         }
     };

@@ -189,8 +189,8 @@ macro_rules! loader_parameters {
         /// Names in `audio` whose clips have places of their own, drawn by `crop=` as those of other rows
         /// are, in recordings of any length: a list. As a dict, `{"enrolment": "speaker"}`, the recording is
         /// that of another row with an equal value in this column, or the row's own if there is none, and the
-        /// field `partner_index`, int64 `[batch, recordings]`, has the row of each recording. Not for the
-        /// first name.
+        /// field `partner_index`, int64 `[batch, recordings]`, has the row of each recording. These
+        /// names come last in `audio`.
         independent: Independent = None, state(independent), elsewhere(enrolment, reference, unaligned);
         /// Name of the column of recordings, or of their paths; of samples whose rate no column has, with the
         /// rate: `"samples@16000"`. None: the schema's Audio feature, else `audio`; in a table `path`,

@@ -42,11 +42,12 @@ impl Waveforms {
         })
     }
 
-    /// The recordings, each once, in the order in which they are named first.
+    /// The recordings, each once, in the order in which they are named first; independent ones as often as
+    /// they are named.
     pub fn recordings<'a>(&'a self, by_name: ByName<'a>) -> Vec<RowRecording<'a>> {
         let mut recordings = Vec::new();
         for recording in self.waveforms(by_name) {
-            if !recordings.contains(&recording) {
+            if recording.clip != ClipOf::Row || !recordings.contains(&recording) {
                 // bounded: as many as were given.
                 recordings.push(recording);
             }
@@ -57,7 +58,14 @@ impl Waveforms {
     /// The number of the recording, among [`Self::recordings`], of each waveform.
     pub fn numbers(&self, by_name: ByName<'_>) -> Vec<usize> {
         let recordings = self.recordings(by_name);
-        let number = |sought| recordings.iter().position(|recording| *recording == sought).unwrap_or(0);
+        let mut n = 0;
+        let number = |sought: RowRecording<'_>| {
+            let known = recordings[..n].iter().position(|recording| *recording == sought);
+            known.filter(|_| sought.clip == ClipOf::Row).unwrap_or_else(|| {
+                n += 1;
+                n - 1
+            })
+        };
         self.waveforms(by_name).map(number).collect()
     }
 
@@ -157,6 +165,13 @@ impl Independent {
             }
             if self.fields[..at].iter().any(|(before, _)| before == name) {
                 problems.push(format!("independent has {name:?} twice; name it once"));
+            }
+            let mut after = names.iter().skip_while(|known| **known != name);
+            if let Some(dependent) = after.find(|known| self.fields.iter().all(|(field, _)| field != **known))
+            {
+                problems.push(format!(
+                    "independent has {name:?}, and audio names {dependent:?} after it; put the names of independent last in audio"
+                ));
             }
             if column.as_ref().is_some_and(String::is_empty) {
                 problems.push(format!("independent[{name:?}] is empty, must be a column, or None"));

@@ -1,7 +1,7 @@
 //! [`SameClass`]: the rows that share a class with a row, of which a step of augmentation takes a partner.
 //! Source: own.
 
-use std::{fmt, ops::Range};
+use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 
 use super::classes::RowClasses;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 
 /// The classes of rows, and the positions of each class.
 pub struct SameClass {
-    classes: RowClasses,
+    classes: Arc<RowClasses>,
     positions: Positions,
     /// `members[ends[i - 1]..ends[i]]` are the positions of class `i`, ascending.
     members: Vec<u64>,
@@ -47,7 +47,28 @@ impl SameClass {
             members[ends[id as usize]] = at;
             ends[id as usize] += 1;
         }
-        Ok(Self { classes, positions, members, ends })
+        Ok(Self { classes: Arc::new(classes), positions, members, ends })
+    }
+
+    /// The same without these positions.
+    #[must_use]
+    pub fn without(&self, excluded: &[u64]) -> Self {
+        let excluded: HashSet<_> = excluded.iter().collect();
+        let is_kept = |at: &&u64| !excluded.contains(at);
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let counts = begins
+            .zip(&self.ends)
+            .map(|(begin, &end)| self.members[begin..end].iter().filter(is_kept).count());
+        let ends = counts.scan(0, |sum, n| {
+            *sum += n;
+            Some(*sum)
+        });
+        Self {
+            classes: self.classes.clone(),
+            positions: self.positions.clone(),
+            members: self.members.iter().filter(is_kept).copied().collect(),
+            ends: ends.collect(),
+        }
     }
 
     /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits

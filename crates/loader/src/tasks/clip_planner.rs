@@ -394,27 +394,28 @@ impl ClipPlanner {
         Self { seconds, ..self }
     }
 
-    /// Those of the recordings that a step of augmentation reads.
-    pub fn of_others(&self, reading: PartnerReading) -> Self {
-        let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
-        let crop = ClipRule::Clip(mode.into());
+    /// Those of other recordings, by this rule.
+    fn of_rule(&self, crop: ClipRule) -> Self {
         let plan =
             AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
         Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
     }
 
-    /// Those of recordings of a row that have places of their own, by the rule of the first: spans are those
-    /// of the first recording, so that without them a place is random.
+    /// Those of the recordings that a step of augmentation reads.
+    pub fn of_others(&self, reading: PartnerReading) -> Self {
+        let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
+        self.of_rule(ClipRule::Clip(mode.into()))
+    }
+
+    /// Those of recordings of a row with places of their own. Spans are about the first recording: the place
+    /// is random in their stead.
     pub(super) fn independent(&self) -> Self {
-        let crop = match self.plan.crop {
+        self.of_rule(match self.plan.crop {
             ClipRule::Clip(crop @ ClipCrop { place: CropPosition::Spans { .. }, .. }) => {
                 ClipRule::Clip(ClipCrop { place: CropPosition::Mode(CropMode::Random), ..crop })
             }
             crop => crop,
-        };
-        let plan =
-            AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
-        Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
+        })
     }
 
     /// The same of the first channel.

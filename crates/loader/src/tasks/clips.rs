@@ -22,7 +22,7 @@ use super::{
     clip_rule::ClipRule,
     mixing::{MixedPartner, Mixer},
     outputs::{OutputField, Outputs, Planned, part_of},
-    waveforms::WaveformReader,
+    waveforms::{WaveformGroup, WaveformReader, change_waveforms},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -37,7 +37,7 @@ use crate::{
     source::{ReadRequest, Record, StoredRecording},
     targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
     transform::{
-        AugmentScratch, Clips, Crop, FeatureScratch, Features,
+        AugmentScratch, Crop, FeatureScratch, Features,
         augment::{Amount, MixTargets, Outcome},
         target_len,
     },
@@ -193,6 +193,8 @@ impl Task for AudioTask {
             augment: AugmentScratch::default(),
             mixer: Mixer::new(&self.planner, self.outputs.targets().any(Target::follows_time)),
             waveforms: WaveformReader::new(&self.planner),
+            groups: WaveformGroup::all(self.planner.plan()),
+            valid: Vec::new(),
             frames: FramesScratch::default(),
             task: self.clone(),
         }
@@ -242,6 +244,9 @@ pub struct ClipMaker {
     mixer: Mixer,
     /// Of rows with several recordings.
     waveforms: Option<WaveformReader>,
+    /// The waveforms of a row that are changed together, and which of their samples are not padding.
+    groups: Vec<WaveformGroup>,
+    valid: Vec<Range<usize>>,
     frames: FramesScratch,
     scratch: FeatureScratch,
 }
@@ -353,8 +358,6 @@ impl ClipMaker {
             let first_mixed = self.mixer.mixed.len();
             // What fills the clip is padding only if it is silent.
             let of_first = if rule.padding().is_silent() { crop.taken() } else { 0..clip_samples };
-            let of_any = waveforms.map_or_else(|| of_first.clone(), |all| all.valid_of_any(&of_first));
-            let mut valid = of_any.clone();
             let bits = match (begin, rule) {
                 (ClipStart::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
                 (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
@@ -368,49 +371,52 @@ impl ClipMaker {
                 augment.unchanged(clips, &mut self.changed);
                 clips = &self.changed;
             }
+            let valid_of = |at: usize| waveforms.map_or(of_first.clone(), |all| all.valid(at, &of_first));
+            self.valid.clear();
+            // bounded: by the waveforms of a row.
+            self.valid.extend(self.groups.iter().map(|group| valid_of(group.waveforms.start)));
             if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
-                let (n, mixer) = (clip_samples, &mut self.mixer);
-                let sample_rate = features.sample_rate();
-                let mut changed = Clips { samples: &mut self.changed, n, valid, sample_rate };
-                augment.waveforms(
-                    bits,
-                    &mut changed,
-                    &mut self.augment,
-                    &mut |kind, draws, clips, references| {
-                        mixer.apply(kind, record.index, draws, clips, references)
-                    },
+                change_waveforms(
+                    (&self.groups, &mut self.valid),
+                    (bits, record.index),
+                    (&mut self.changed, clip_samples, features.sample_rate()),
+                    (&mut self.augment, &mut self.mixer),
                 )?;
-                valid = changed.valid;
                 clips = &self.changed;
             }
             let is_short = rule.leaves_remainders() && !features.is_waveform();
-            let used = if is_short { valid.end } else { clip_samples };
+            let used = if is_short { self.valid[0].end } else { clip_samples };
             let mut rest = clips.chunks_exact(clip_samples.max(1));
-            // Unless a step moved it, each waveform has its own padding.
-            let of_each = waveforms.filter(|_| valid == of_any);
-            let mut waveform = 0;
+            let mut waveform = 0_usize;
             for ((values, at), (_, stacked)) in values.iter_mut().zip(&mut written).zip(plan.feature_fields())
             {
-                let n = stacked.unwrap_or(1) * features.channels().n_kept();
-                for (channel, clip) in rest.by_ref().take(n).enumerate() {
-                    let at_waveform = waveform + channel / features.channels().n_kept();
-                    let valid =
-                        of_each.map_or(valid.clone(), |waveforms| waveforms.valid(at_waveform, &of_first));
-                    let mut outs = values.as_mut();
-                    let mut out = outs.part(*at..*at + len);
-                    features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
-                    if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, clip_samples)) {
-                        augment.features(bits, axis, &mut self.augment, out)?;
-                        if self.mixer.follows_time {
-                            let step = plan.time_grid(TimeAxis::FeatureFrames, clip_samples).step;
-                            let shift = augment.frames_rolled(bits, axis.n_valid) as f64 * step;
-                            let frames = [axis.first, axis.first + axis.n_valid];
-                            rolled = RolledFrames { seconds: frames.map(|frame| frame as f64 * step), shift };
+                for _ in 0..stacked.unwrap_or(1) {
+                    let at_group = (waveform + 1).saturating_sub(self.groups[0].waveforms.end);
+                    let (group, valid) = (&self.groups[at_group], &self.valid[at_group]);
+                    for clip in rest.by_ref().take(features.channels().n_kept()) {
+                        let mut outs = values.as_mut();
+                        let mut out = outs.part(*at..*at + len);
+                        features.transform(
+                            &clip[..used],
+                            valid.clone(),
+                            &mut self.scratch,
+                            out.part(0..len),
+                        )?;
+                        if let (Some(bits), Some(axis)) = (bits, features.axis(valid, clip_samples)) {
+                            let bits = group.bits(bits);
+                            group.augment.features(bits, axis, &mut self.augment, out)?;
+                            if self.mixer.follows_time && waveform == 0 {
+                                let step = plan.time_grid(TimeAxis::FeatureFrames, clip_samples).step;
+                                let shift = augment.frames_rolled(bits, axis.n_valid) as f64 * step;
+                                let frames = [axis.first, axis.first + axis.n_valid];
+                                rolled =
+                                    RolledFrames { seconds: frames.map(|frame| frame as f64 * step), shift };
+                            }
                         }
+                        *at += len;
                     }
-                    *at += len;
+                    waveform += 1;
                 }
-                waveform += stacked.unwrap_or(1);
             }
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();

@@ -43,8 +43,9 @@ pub struct OtherRecordings {
     pub(super) pool: Arc<dyn RecordingPool>,
     /// Whether their clips have places of their own.
     pub(super) is_independent: bool,
-    /// The rows of which one is taken instead of the row itself.
-    pub(super) partners: Option<MixSource>,
+    /// The rows of which one is taken instead of the row itself: all of its class, then those that are not
+    /// excluded. So a row's partner is the same whichever others are excluded.
+    pub(super) partners: Option<[MixSource; 2]>,
 }
 
 impl fmt::Debug for OtherRecordings {
@@ -60,7 +61,7 @@ impl OtherRecordings {
     }
 
     /// The same with clips at places of their own, of partners if there are any.
-    pub fn independent<S: RecordingSource>(source: Arc<S>, partners: Option<MixSource>) -> Self {
+    pub fn independent<S: RecordingSource>(source: Arc<S>, partners: Option<[MixSource; 2]>) -> Self {
         Self { is_independent: true, partners, ..Self::new(source) }
     }
 }
@@ -84,10 +85,19 @@ impl WaveformPlan {
         Self { others, ..self }
     }
 
+    /// The waveforms at the front that are cut where the first one is.
+    pub(super) fn n_together(&self) -> usize {
+        let is_independent = |number: usize| {
+            let other = number.checked_sub(1).and_then(|at| self.others.get(at));
+            other.is_some_and(|other| other.is_independent)
+        };
+        self.recordings.iter().take_while(|&&number| !is_independent(number)).count()
+    }
+
     /// The rows of which recordings are taken instead of the row's own, with the names of these recordings.
     pub fn partners(&self) -> impl Iterator<Item = (&str, &MixSource)> {
         let named = self.names.iter().skip(1).zip(&self.others);
-        named.filter_map(|(name, other)| Some((&**name, other.partners.as_ref()?)))
+        named.filter_map(|(name, other)| Some((&**name, other.partners.as_ref()?.first()?)))
     }
 
     /// The waveforms of a row, those of stacked fields too.

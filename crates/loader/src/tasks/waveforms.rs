@@ -4,16 +4,17 @@
 //! samples of the target rate, with the same phase of the resampler. The waveforms of a row then lie one
 //! after the other, as channels do: a step of augmentation draws once for all of them, and its gain is that
 //! of all. So the sum of the parts stays their mixture. A recording that is independent of the first has a
-//! place of its own, drawn as that of a row is, and may be another row's. Source: own.
+//! place of its own, drawn as that of a row is, and may be another row's; steps change it by itself, with
+//! draws of its own. Source: own.
 
 use std::{fmt, ops::Range};
 
 use super::{
     clip_decoder::{ClipDecoder, DecodedClip},
-    clip_planner::{ClipPlace, ClipPlanner, ClipStart},
+    clip_planner::{AudioPlan, ClipPlace, ClipPlanner, ClipStart},
     clip_request::{ClipRequest, Take},
     mix_source::MixSource,
-    mixing::ATTEMPTS,
+    mixing::{ATTEMPTS, Mixer},
     pool::ReadPartner,
     waveform_plan::{OtherRecordings, WaveformPlan},
 };
@@ -21,11 +22,73 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     seed::{Purpose, hash},
     source::Record,
-    transform::augment::PartnerReading,
+    transform::augment::{Augment, AugmentScratch, Clips, Draws, PartnerReading, References, StepKind},
 };
 
 /// How a partner is chosen.
 const PARTNER: PartnerReading = PartnerReading { is_own: true, near: None, is_response: false };
+
+/// Waveforms of a row that steps of augmentation change together.
+#[derive(Debug)]
+pub(super) struct WaveformGroup {
+    pub waveforms: Range<usize>,
+    pub augment: Augment,
+}
+
+impl WaveformGroup {
+    /// Those that go with the first recording, and each that is independent of it.
+    pub(super) fn all(plan: &AudioPlan) -> Vec<Self> {
+        let n = plan.n_waveforms();
+        let n_together = plan.waveforms.as_ref().map_or(n, WaveformPlan::n_together);
+        let each = (n_together..n).map(|at| at..at + 1);
+        let group = |waveforms: Range<usize>| Self {
+            augment: match n_together == n {
+                true => plan.augment.clone(),
+                false => plan.augment.of_waveforms(&waveforms),
+            },
+            waveforms,
+        };
+        std::iter::once(0..n_together).chain(each).map(group).collect()
+    }
+
+    /// The random bits of its steps, of those of the clip.
+    pub(super) fn bits(&self, of_clip: u64) -> u64 {
+        match self.waveforms.start {
+            0 => of_clip,
+            at => hash(of_clip, Purpose::Independent, [at as u64]),
+        }
+    }
+}
+
+/// Changes the waveforms of the record at position `own` by the steps of each group, with these random bits.
+pub(super) fn change_waveforms(
+    (groups, valid): (&[WaveformGroup], &mut [Range<usize>]),
+    (bits, own): (u64, u64),
+    (samples, n, sample_rate): (&mut [f32], usize, u32),
+    (scratch, mixer): (&mut AugmentScratch, &mut Mixer),
+) -> Result<()> {
+    let each = samples.len() / groups.last().map_or(1, |group| group.waveforms.end).max(1);
+    for (group, valid) in groups.iter().zip(valid) {
+        let Range { start, end } = group.waveforms;
+        let samples = &mut samples[start * each..end * each];
+        let mut clips = Clips { samples, n, valid: valid.clone(), sample_rate };
+        let response = mixer.response;
+        let mut apply =
+            |kind: &StepKind, draws: &mut Draws, clips: &mut Clips<'_>, references: References<'_>| {
+                // Targets follow the time of the first recording.
+                match kind {
+                    StepKind::Roll { .. } if start > 0 => Ok(()),
+                    _ => mixer.apply(kind, own, draws, clips, references),
+                }
+            };
+        group.augment.waveforms(group.bits(bits), &mut clips, scratch, &mut apply)?;
+        *valid = clips.valid;
+        if start > 0 {
+            mixer.response = response;
+        }
+    }
+    Ok(())
+}
 
 /// Reads the waveforms of rows, for one worker.
 #[derive(Debug)]
@@ -59,7 +122,7 @@ struct OtherWaveform {
     decoder: ClipDecoder,
     planner: ClipPlanner,
     is_independent: bool,
-    partners: Option<MixSource>,
+    partners: Option<[MixSource; 2]>,
 }
 
 impl fmt::Debug for OtherWaveform {
@@ -112,7 +175,7 @@ impl WaveformReader {
         for (number, ((other, out), name)) in (1..).zip(others) {
             fallible_alloc::resize(out, first.len(), 0.0)?;
             let read = match other.is_independent {
-                true => other.read_independent(record, (number, view), out, n),
+                true => other.read_independent(record, (number, view, self.fills_missing), out, n),
                 false => other.read(record, place, out, n),
             };
             self.found[number as usize] = match read {
@@ -157,12 +220,6 @@ impl WaveformReader {
         let found = self.recordings.get(at).and_then(|&number| self.found.get(number));
         found.and_then(|found| found.valid.as_ref()).unwrap_or(of_first).clone()
     }
-
-    /// The smallest range with the samples of all waveforms that are not padding.
-    pub fn valid_of_any(&self, of_first: &Range<usize>) -> Range<usize> {
-        let all = self.found.iter().filter_map(|found| found.valid.as_ref());
-        all.fold(of_first.clone(), |all, valid| all.start.min(valid.start)..all.end.max(valid.end))
-    }
 }
 
 impl OtherWaveform {
@@ -181,18 +238,20 @@ impl OtherWaveform {
     fn read_independent(
         &mut self,
         record: &Record,
-        (number, view): (u64, u32),
+        (number, view, fills_missing): (u64, u32, bool),
         out: &mut [f32],
         n: usize,
     ) -> Result<FoundClip> {
         let drawn = |attempt: usize| hash(record.seed, Purpose::Independent, [number, attempt as u64]);
         let partners = self.partners.clone();
-        for attempt in 1..=ATTEMPTS {
-            let Some(partners) = &partners else { break };
+        let tried = partners.iter().flatten().flat_map(|partners| [partners; ATTEMPTS]);
+        for (attempt, partners) in (1..).zip(tried) {
             let Some(at) = partners.choose(PARTNER, record.index, drawn(attempt)) else { continue };
             let seed = drawn(0);
             match self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n) {
                 Ok(valid) => return Ok(FoundClip { is_present: true, at, valid: Some(valid) }),
+                // Without it the row is as good as any.
+                Err(error) if fills_missing && error.kind == ErrorKind::Null => {}
                 Err(error) if error.kind.is_record() => partners.report(PARTNER, at, error),
                 Err(error) => return Err(partners.unread(PARTNER, at, &error)),
             }
