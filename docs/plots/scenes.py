@@ -18,6 +18,7 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
 import forebay
 from forebay import crops, features, targets
@@ -47,6 +48,13 @@ def turns(folder: Path) -> tuple[Path, Path]:
     return folder / "scene.wav", table
 
 
+def show(axis: Any, spectrogram: NDArray[np.float32]) -> None:
+    """Draws the spectrogram of the whole scene."""
+    low = float(np.percentile(spectrogram, 20))
+    axis.imshow(spectrogram, origin="lower", aspect="auto", vmin=low, extent=(0, SECONDS, 0, MEL.n_mels))
+    axis.set_ylabel("mel band")
+
+
 def draw_frames(path: Path) -> None:
     """The spectrogram of two speakers, and their frames on its grid and on that of pyannote's model."""
     with tempfile.TemporaryDirectory() as folder:
@@ -60,10 +68,7 @@ def draw_frames(path: Path) -> None:
     figure, axes = plt.subplots(
         3, 1, figsize=(9, 4.5), sharex=True, layout="constrained", gridspec_kw={"height_ratios": [4, 1, 1]}
     )
-    picture = row["spectrogram"][0]
-    low = float(np.percentile(picture, 20))
-    axes[0].imshow(picture, origin="lower", aspect="auto", vmin=low, extent=(0, SECONDS, 0, MEL.n_mels))
-    axes[0].set_ylabel("mel band")
+    show(axes[0], row["spectrogram"][0])
     for axis, name in zip(axes[1:], frames, strict=True):
         axis.imshow(
             row[name][0].T, aspect="auto", cmap="Blues", vmin=0, vmax=1.4, extent=(0, SECONDS, 2, 0),
@@ -98,10 +103,7 @@ def draw_annotated(path: Path) -> None:
     figure, axes = plt.subplots(
         3, 1, figsize=(9, 4.5), sharex=True, layout="constrained", gridspec_kw={"height_ratios": [4, 1, 2]}
     )
-    picture = whole["spectrogram"][0]
-    low = float(np.percentile(picture, 20))
-    axes[0].imshow(picture, origin="lower", aspect="auto", vmin=low, extent=(0, SECONDS, 0, MEL.n_mels))
-    axes[0].set_ylabel("mel band")
+    show(axes[0], whole["spectrogram"][0])
     for number, (start, end) in enumerate(regions):
         axes[1].broken_barh([(start, end - start)], (number % 2, 0.9), color="C0")
     axes[1].set_title("regions; the first two overlap, the third is shorter than a clip", fontsize=9, loc="left")

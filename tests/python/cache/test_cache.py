@@ -266,7 +266,7 @@ def test_no_folder_is_called_tilde(path: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"^path is '{path}', and ~ is not expanded; give the whole path"):
         cache.build({"a": [{"x": 1}]}, None, path)
-    with pytest.raises(ConfigError, match="^path is empty; give the path of a folder, or '.' for the current one"):
+    with pytest.raises(ConfigError, match=r"^path is empty; give the path of a folder, or '.' for the current one"):
         cache.build({"a": [{"x": 1}]}, None, "")
     assert not list(tmp_path.iterdir())
 

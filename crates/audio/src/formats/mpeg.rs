@@ -24,7 +24,7 @@
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
 //! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three
 //! frames early, and so early that one of these frames has all of its main data ([`ReservoirCount`]). From
-//! there on the decoder's state is that of a full decode.
+//! there on a decoder has the state that it would have after decoding all frames before.
 //!
 //! The frames of a stream of free format do not declare their length: it is the distance of three headers
 //! with the same fixed bits, found once (`Header::free`). Only layer III has such frames here.

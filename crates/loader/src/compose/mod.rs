@@ -51,7 +51,7 @@ pub struct RowPart {
 
 /// Where the clip of another recording is.
 pub enum PartClip {
-    /// Where that of the first one is.
+    /// At the samples of the first recording's clip.
     Row,
     /// At a place of its own.
     Recording,

@@ -84,11 +84,11 @@ macro_rules! access_parameters {
         /// recording named must be there.
         missing_audio: Text = "error", free, one_of("error", "zeros"),
             elsewhere(missing_stems, fill_missing);
-        /// Names in `audio` whose clips have places of their own, drawn by `crop=` as those of other rows
-        /// are, in recordings of any length: a list. As a dict, `{"enrolment": "speaker"}`, the recording is
-        /// that of another row with an equal value in this column, or the row's own if there is none, and the
-        /// field `partner_index`, int64 `[batch, recordings]`, has the row of each recording. These
-        /// names come last in `audio`.
+        /// Names in `audio` whose recordings are not cut where the first one is, but at a random place, or
+        /// wherever `crop=` says; they may have any length. A list, or a dict of names and columns: with
+        /// `{"enrolment": "speaker"}` the recording of another row with an equal `speaker` is taken, or the
+        /// row's own if there is none, and `partner_index`, int64 `[batch, recordings]`, tells which row each
+        /// recording is from. These names come last in `audio`.
         independent: Independent = None, free, elsewhere(enrolment, reference, unaligned);
         /// Name of the column of recordings, or of their paths. None: the schema's Audio feature, else
         /// `audio`; in a table `path`, `file_name`, `audio` or the like.

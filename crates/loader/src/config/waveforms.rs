@@ -119,8 +119,8 @@ pub struct ByName<'a> {
     pub independent: Option<&'a Independent>,
 }
 
-/// The parameter `independent`: names of [`Waveforms`] whose clips have places of their own, each with the
-/// column of which a row of another recording has an equal value, if it is to be another one.
+/// The parameter `independent`: names of [`Waveforms`] whose recordings are not cut where the first one is. A
+/// name with a column takes the recording of another row, with an equal value in this column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Independent {
     pub fields: Vec<(String, Option<String>)>,
@@ -184,11 +184,11 @@ impl Independent {
 /// Of which recording a clip is, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClipOf<'a> {
-    /// The row's, at the place of the first recording's clip.
+    /// The row's recording, cut where the first one is.
     Row,
-    /// The row's, at a place of its own.
+    /// The row's recording, cut independently of the first one.
     Recording,
-    /// That of another row with an equal value in this column, at a place of its own.
+    /// The recording of another row with an equal value in this column, cut independently.
     Partner(&'a str),
 }
 
