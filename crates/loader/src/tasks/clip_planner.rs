@@ -12,6 +12,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    clip_errors::{beyond, longer_than_known, seconds_of, unequal},
     clip_rule::{ClipCrop, ClipRule, CropPosition, WholeRule},
     mix_source::MixSource,
     span_source::{Grid, SpanSource},
@@ -263,12 +264,6 @@ pub struct Waveform {
     pub info: Info,
 }
 
-/// A number of samples as seconds, for a message.
-fn seconds_of(samples: i64, rate: u32) -> f64 {
-    let micro = 1e6;
-    (samples as f64 / f64::from(rate) * micro).round() / micro
-}
-
 impl Section {
     /// The samples of a recording at the rate of the section, and this rate.
     pub(super) fn samples(&self, sample_rate: u32, n_samples: u64) -> Result<(Range<u64>, u32)> {
@@ -291,18 +286,6 @@ pub fn length_slack(rate: u32) -> u64 {
     u64::from(rate / 40)
 }
 
-/// The error about a recording that is longer than its row says.
-fn longer_than_known(n: u64, most: u64, rate: u32) -> Error {
-    let seconds = |n: u64| n as f64 / f64::from(rate);
-    let message = format!(
-        "the recording has {:.3} s as it is played, its row or its header says at most {:.3} s: longer than its row says; \
-         correct the lengths of the table, or leave them out",
-        seconds(n),
-        seconds(most)
-    );
-    Error::new(ErrorKind::TooLarge, message)
-}
-
 /// The clip of another recording of the row, where that of the first one is.
 fn crop_of_same(place: ClipPlace, n: u64, rate: u32, sample_rate: u32) -> Result<Crop> {
     let ClipPlace { crop, n_samples: first, rates: [of_first, _], .. } = place;
@@ -317,27 +300,6 @@ fn crop_of_same(place: ClipPlace, n: u64, rate: u32, sample_rate: u32) -> Result
     }
     let len = n.saturating_sub(crop.start).min(crop.len as u64) as usize; // at most `crop.len`
     Ok(Crop { len, ..crop })
-}
-
-/// The error about a recording that is not as long as the first one of its row.
-fn unequal(n: u64, first: u64, rate: u32) -> Error {
-    let seconds = |n: u64| n as f64 / f64::from(rate);
-    let message = format!(
-        "the recording has {:.4} s as it is played, the first of its row {:.4} s: recordings of a row must be equally \
-         long, within a sample",
-        seconds(n),
-        seconds(first)
-    );
-    Error::new(ErrorKind::Corrupt, message)
-}
-
-/// The error about a start that is not within its recording.
-fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
-    let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
-    let message = format!(
-        "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
-    );
-    Error::new(ErrorKind::Config, message)
 }
 
 /// What a clip needs of its recording.

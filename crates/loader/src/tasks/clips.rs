@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::{
     RECORDING_LABELS,
     clip_decoder::{ClipDecoder, DecodedClip, OpenedRow},
+    clip_errors::too_short,
     clip_planner::{AudioPlan, BatchPadding, ClipPlace, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
@@ -25,7 +26,7 @@ use super::{
     waveforms::{WaveformGroup, WaveformReader, change_waveforms},
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     batch::{Example, PadTo, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::Info,
@@ -37,27 +38,17 @@ use crate::{
     source::{ReadRequest, Record, StoredRecording},
     targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
     transform::{
-        AugmentScratch, Crop, FeatureScratch, Features,
+        AugmentScratch, Crop, FeatureScratch,
         augment::{Amount, MixTargets, Outcome},
         target_len,
     },
 };
 
-/// The error about a recording of which the features make no frame.
-fn too_short(n: usize, features: &Features) -> Error {
-    let message = format!(
-        "the recording has {n} samples at {} Hz, of which the features make no frame (they need {}); raise min_seconds",
-        features.sample_rate(),
-        features.least_samples()
-    );
-    Error::new(ErrorKind::TooShort, message)
-}
-
 impl AudioPlan {
     /// Makes the features of each field as long as those of `len` values a waveform are, of so many samples.
     ///
     /// # Errors
-    /// [`ErrorKind::TooShort`] if that is none; if an allocation failed.
+    /// [`ErrorKind::TooShort`](crate::ErrorKind::TooShort) if that is none; if an allocation failed.
     fn resize_features(&self, values: &mut FieldValues, (len, samples): (usize, usize)) -> Result<()> {
         if len == 0 {
             return Err(too_short(samples, &self.features));
@@ -264,7 +255,7 @@ impl ClipMaker {
     /// The samples of a section of a recording, of every channel.
     ///
     /// # Errors
-    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a section that begins outside of the recording.
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a section that begins outside of the recording.
     pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
         self.decoder.waveform(&self.task.planner, record, section)
     }
@@ -292,7 +283,7 @@ impl ClipMaker {
     /// The example of the clip that begins there.
     ///
     /// # Errors
-    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a clip that begins outside of the recording.
     pub fn example(&mut self, record: &Record, begin: ClipStart) -> Result<Example> {
         let opened = self.decoder.open(&self.task.planner, record)?;
         self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);

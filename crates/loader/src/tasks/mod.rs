@@ -3,6 +3,7 @@
 
 mod check;
 mod clip_decoder;
+mod clip_errors;
 mod clip_planner;
 mod clip_request;
 mod clip_rule;
