@@ -255,7 +255,8 @@ impl ClipMaker {
     /// The samples of a section of a recording, of every channel.
     ///
     /// # Errors
-    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a section that begins outside of the recording.
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a section that begins
+    /// outside of the recording.
     pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
         self.decoder.waveform(&self.task.planner, record, section)
     }
@@ -283,7 +284,8 @@ impl ClipMaker {
     /// The example of the clip that begins there.
     ///
     /// # Errors
-    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a clip that begins outside of the recording.
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for a clip that begins
+    /// outside of the recording.
     pub fn example(&mut self, record: &Record, begin: ClipStart) -> Result<Example> {
         let opened = self.decoder.open(&self.task.planner, record)?;
         self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
