@@ -63,7 +63,7 @@ impl AudioPlan {
     /// The bytes with which the features of whole recordings are filled up behind their end.
     ///
     /// # Errors
-    /// As [`Features::silence`].
+    /// As for the features of silence.
     pub fn filled_up(self) -> Result<Self> {
         let Some(rule) = self.crop.whole() else { return Ok(self) };
         let Some(axis) = self.padded_axis() else { return Ok(self) };
