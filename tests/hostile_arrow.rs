@@ -656,7 +656,7 @@ fn recordings_of_a_batch_come_in_pieces() {
         let limits = Limits { second_bytes, ..Limits::default() };
         let files = Files::new(
             vec![path.clone()],
-            Projection::Recordings { column: None, allow_paths: Default::default() },
+            Projection::Recordings { column: None, track: None, allow_paths: Default::default() },
             limits,
         )
         .unwrap();

@@ -61,6 +61,8 @@ class _Part:
     _classes: ClassVar[dict[str, type["_Part"]]] = {}
     _elsewhere: ClassVar[dict[str, str]] = {}
     """Advice for keywords that other classes or libraries have."""
+    _newer: ClassVar[tuple[str, ...]] = ()
+    """Values that `to_dict` leaves out where they are the default: states that are older than these have none."""
     _shortens_all: ClassVar[bool] = False
     """Whether it prints the first of many values of any kind; of rows it always does."""
 
@@ -99,6 +101,8 @@ class _Part:
         found: dict[str, Any] = {"type": type(self).__name__}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
+            if field.name in self._newer and value == field.default:
+                continue
             found[field.name] = value.to_dict() if isinstance(value, _Part) else value
         return found
 

@@ -105,6 +105,8 @@ class Gain(_StepPart):
     factor: Range | None = None
     p: float = 1.0
 
+    _newer: ClassVar[tuple[str, ...]] = ("factor",)
+
     def __post_init__(self) -> None:
         if self.factor is not None and isinstance(self.db, tuple) and self.db == Gain.db:
             object.__setattr__(self, "db", None)
@@ -113,11 +115,6 @@ class Gain(_StepPart):
     def __repr__(self) -> str:
         """The call, with the one of the two that is given."""
         return super().__repr__().replace("db=None, ", "", 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The values; without a factor as before there was one, so that states of before load."""
-        found = super().to_dict()
-        return found if self.factor is not None else {name: found[name] for name in found if name != "factor"}
 
 
 @part
@@ -322,7 +319,7 @@ class Mix(_StepPart):
     own rows; in the orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order,
     whose bytes were read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same
     source. `most`: their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as
-    for a `Loader`.
+    for a `Loader`; `track`: the number of their audio track.
 
     `same_class`, for the loader's own rows: a column of classes, each value one class or a list of them. A partner has
     a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. Where no other
@@ -359,7 +356,10 @@ class Mix(_StepPart):
     level: Literal["rms", "active", "clip", "lufs"] = "rms"
     targets: Literal["keep", "union", "sum", "mix"] = "keep"
     parts: bool = False
+    track: int | None = None
     p: float = 1.0
+
+    _newer: ClassVar[tuple[str, ...]] = ("parts", "track")
 
     def __post_init__(self) -> None:
         source = _as_source(self.source)
@@ -368,11 +368,6 @@ class Mix(_StepPart):
         object.__setattr__(self, "source", source)
         super().__post_init__()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The values; without parts as before there were any, so that states of before load."""
-        found = super().to_dict()
-        return found if self.parts else {name: found[name] for name in found if name != "parts"}
-
 
 @part
 class Reverb(_StepPart):
@@ -380,8 +375,9 @@ class Reverb(_StepPart):
 
     `source`: recordings, of which each is equally likely: a path, a list of paths, or a `Manifest`. A response is
     decoded at the loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a
-    `Loader`. It begins at its sample of largest absolute value over all channels, the direct sound, so the clip is not
-    delayed. Each channel of the clip has the same channel of the response; a mono response serves all of them.
+    `Loader`, and `track` the number of its audio track. It begins at its sample of largest absolute value over all
+    channels, the direct sound, so the clip is not delayed. Each channel of the clip has the same channel of the
+    response; a mono response serves all of them.
 
     The convolution is causal and cut to the clip's length, then scaled: the root mean square of the samples that are
     not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it
@@ -399,7 +395,10 @@ class Reverb(_StepPart):
     _: KW_ONLY
     audio_column: str | None = None
     clean: Literal["dry", "early"] | None = None
+    track: int | None = None
     p: float = 1.0
+
+    _newer: ClassVar[tuple[str, ...]] = ("clean", "track")
 
     def __post_init__(self) -> None:
         source = _as_source(self.source)
@@ -407,11 +406,6 @@ class Reverb(_StepPart):
             raise _no_source("a path, a list of paths, or a forebay.Manifest", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The values; without a target as before there was one, so that states of before load."""
-        found = super().to_dict()
-        return found if self.clean is not None else {name: found[name] for name in found if name != "clean"}
 
 
 NESTED["source"] = Manifest
@@ -455,12 +449,7 @@ class SpecAugment(_StepPart):
         "time_warp_factor": "warp",
         "time_warp_window": "warp",
     }
-
-    def to_dict(self) -> dict[str, Any]:
-        """The values; without those that are newer and not used, so that states of before load."""
-        found = super().to_dict()
-        unused = {name for name in ("warp", "max_share") if not getattr(self, name)}
-        return {name: found[name] for name in found if name not in unused}
+    _newer: ClassVar[tuple[str, ...]] = ("warp", "max_share")
 
 
 @part

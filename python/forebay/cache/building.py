@@ -56,11 +56,13 @@ class Features:
     `transform` is an object of `forebay.features`, the name of a preset, or a `SpectrogramTransform`. Recordings are
     resampled to its rate; values, shape and type are those of a call of the object on the result. `channels="all"`
     needs `n_channels`, and a recording with another number is a bad document. bfloat16 cannot be stored.
-    `audio_column` is the column of recordings. None: the schema's Audio feature or `audio`.
+    `audio_column` is the column of recordings. None: the schema's Audio feature or `audio`. `track` is the number of
+    their audio track, as in a `Loader`.
     """
 
     transform: SpectrogramTransform | _FrontEndPart | str
     audio_column: str | None = None
+    track: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.transform, str):
@@ -211,7 +213,7 @@ def build(
         "columns": json.dumps(None if columns is None else list(columns)),
         "fields": json.dumps(typed(fields)),
         "processor": kind.pop("name"),
-        **({"damage": json.dumps(losses)} if kind["kind"] == "features" else {}),
+        **(_of_recordings(kind) if kind["kind"] == "features" else {}),
         **_CacheBuild.identity(given, kind),
     }
     release = None
@@ -316,6 +318,15 @@ class Skipping:
         return itertools.islice(iter(self.documents), skip, None)
 
 
+def _of_recordings(kind: Mapping[str, Any]) -> dict[str, str]:
+    """What identifies the recordings of a build, and what becomes of damaged ones."""
+    return {
+        "damage": json.dumps({name: kind[name] for name in ("damage", "max_damage")}),
+        "audio_column": json.dumps(kind["audio_column"]),
+        **({} if kind["track"] is None else {"track": str(kind["track"])}),
+    }
+
+
 def described(processor: Any, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
     """The description of a processor for the core; `name` identifies the processor."""
     read = None if names is None else list(names)
@@ -327,13 +338,14 @@ def described(processor: Any, shards: Shards, names: Sequence[str] | None) -> di
         case Tokenize(tokenizer, text_column, bos, field):
             options = {"tokenizer": tokenizer, "text_column": text_column, "bos": bos, "field": field}
             return {"kind": "tokenize", "name": "", "columns": read, **options}
-        case Features(transform, audio_column):
+        case Features(transform, audio_column, track):
             return {
                 "kind": "features",
                 "name": "",
                 "columns": read,
                 "transform": preset(transform) if isinstance(transform, str) else transform,
                 "audio_column": audio_column,
+                "track": track,
             }
         case None if isinstance(shards, Mapping):
             return {"kind": "columns", "name": "none", "columns": read, "to_columns": columns}

@@ -13,7 +13,7 @@ use crate::python::{
 };
 use crate::{
     compose::source_problems,
-    config::{Background, Sources},
+    config::{Background, Sources, track_number},
     error::shown,
     transform::augment::{
         BandMasks, Bounds, CleanTarget, Counts, Fill, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
@@ -148,16 +148,30 @@ impl RecipeFields<'_> {
             self.problems.push(message);
         }
         self.problems.extend(source_problems("source", &found));
-        Ok(Background::Others { sources: found, audio_column: self.get("audio_column")? })
+        Ok(Background::Others {
+            sources: found,
+            audio_column: self.get("audio_column")?,
+            track: self.track()?,
+        })
+    }
+
+    /// The number of the audio track of a source's recordings.
+    fn track(&mut self) -> PyResult<Option<u32>> {
+        let given: Option<i64> = self.get("track")?;
+        track_number(given).or_else(|problem| {
+            self.problems.push(problem.message);
+            Ok(None)
+        })
     }
 
     /// The loader's own rows, for a Mix.
     pub(super) fn own_rows(&mut self) -> PyResult<Background> {
-        if !self.value("audio_column")?.is_none() {
-            self.problems.push(
-                "audio_column is that of source, which is None: the loader's own rows have the loader's"
-                    .to_owned(),
-            );
+        for name in ["audio_column", "track"] {
+            if !self.value(name)?.is_none() {
+                self.problems.push(format!(
+                    "{name} is that of source, which is None: the loader's own rows have the loader's"
+                ));
+            }
         }
         Ok(Background::Own { same_class: self.get("same_class")? })
     }

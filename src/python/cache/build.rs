@@ -25,7 +25,7 @@ use crate::{
             tokens::Tokenize,
         },
     },
-    config::{CommitConfig, DamageConfig, FeatureObject, LimitConfig, Origin, PolicyConfig},
+    config::{CommitConfig, DamageConfig, FeatureObject, LimitConfig, Origin, PolicyConfig, track_number},
     engine::{MaxErrors, Policy},
     fields::DataType,
     float_mode,
@@ -105,6 +105,8 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> 
             AnyProcessor::Features(features(&item("transform")?, max_decoded_seconds)?.with_damage(damage)),
             Projection::Recordings {
                 column: item("audio_column")?.extract()?,
+                track: track_number(named("track", &item("track")?)?)
+                    .map_err(|error| to_python(given.py(), &error))?,
                 allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?.unwrap_or_default(),
             },
         ),

@@ -1,9 +1,11 @@
 """`track=`: one of several audio tracks of a file."""
 
 import json
+import pickle
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ import pytest
 
 import conformance
 import forebay
+from augmenting import wav
 from conformance import spawned
-from forebay import ConfigError, DecodeError, augment, crops, features
+from forebay import ConfigError, DecodeError, StateError, augment, cache, crops, features
 from forebay.cli import check as cli_check
 from paths import DATA
 
@@ -229,6 +232,98 @@ def test_tracks_of_unlike_lengths_and_formats_without(tmp_path: Path) -> None:
     assert len(batches(other, track=0)) == 1
     with pytest.raises(DecodeError, match=r"track is 1, and the recording .wav. has no such track: the one audio"):
         batches(other, track=1)
+
+
+def as_float_wavs(folder: Path) -> Path:
+    """The decoded samples of the second track, in a file for each of the table's."""
+    folder.mkdir()
+    for row in range(5):
+        (folder / f"{row}.wav").write_bytes(wav(decoded(1), RATE))
+    return folder
+
+
+@pytest.mark.parametrize("step", [lambda source: augment.Mix(source, weight=1), augment.Reverb], ids=["mix", "reverb"])
+def test_a_step_reads_a_track(step: Any, table: Path, tmp_path: Path) -> None:
+    """The second track is read as files with its samples are."""
+
+    def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+        pairs = zip(one, other, strict=True)
+        return all(np.array_equal(batch["waveform"], its["waveform"]) for batch, its in pairs)
+
+    others = as_float_wavs(tmp_path / "wavs")
+    made = [replace(step(table), track=1), step(others), step(table)]
+    of_track, of_files, usual = (batches(table, augment=[one]) for one in made)
+    assert same(of_track, of_files)
+    assert not same(of_track, usual)
+    # As before there was a choice.
+    assert [one.to_dict().get("track") for one in made] == [1, None, None]
+    assert "track" not in made[1].to_dict()
+    for one in made:
+        assert type(one).from_dict(one.to_dict()) == pickle.loads(pickle.dumps(one)) == one
+
+    def state(one: Any) -> Any:
+        with forebay.Loader(table, **GIVEN, augment=[one]) as loader:
+            return loader.state_dict()
+
+    with forebay.Loader(table, **GIVEN, augment=[made[0]]) as loader:
+        loader.load_state_dict(state(made[0]))
+        for other in (made[2], replace(made[0], track=2)):
+            with pytest.raises(StateError, match="augment"):
+                loader.load_state_dict(state(other))
+
+
+def test_bad_tracks_of_steps(table: Path) -> None:
+    for track, message in ((-1, "track is -1, must be 0 to 65535"), (70_000, "track is 70000, must be 0 to 65535")):
+        with pytest.raises(ConfigError, match=message):
+            augment.Mix(table, track=track, weight=1)
+    with pytest.raises(TypeError, match=r"track is 'low' .type str., must be an int"):
+        augment.Reverb(table, track="low")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="track is that of source, which is None"):
+        augment.Mix(track=1, weight=1)
+    with forebay.Loader(table, **GIVEN, augment=[augment.Mix(table, track=7, weight=1)]) as loader:
+        assert len(list(loader)) == 3
+        reasons = [error["reason"] for error in loader.partner_errors()]
+    assert reasons
+    assert all("track is 7, and the recording (mp4) has no such track" in reason for reason in reasons)
+
+
+def test_a_cache_of_a_track(table: Path, tmp_path: Path) -> None:
+    def built(track: int | None, name: str) -> Any:
+        return cache.build(table, cache.Features(GIVEN["features"], track=track), tmp_path / name)
+
+    for track in (None, 2):
+        store = built(track, str(track))
+        assert len(store) == 5
+        for row in range(5):
+            np.testing.assert_array_equal(store[row]["waveform"], decoded(track))
+    # The same is found again, and another one is refused.
+    built(2, "2")
+    for other, name in ((1, "2"), (2, "None"), (None, "2")):
+        with pytest.raises(StateError, match="made with other parameters: track was"):
+            built(other, name)
+    with pytest.raises(ConfigError, match="track is -1, must be 0 to 65535"):
+        built(-1, "x")
+    with pytest.raises(DecodeError, match=r"track is 7, and the recording .mp4. has no such track"):
+        built(7, "y")
+
+
+def test_a_cache_knows_its_column(tmp_path: Path) -> None:
+    def built(column: str) -> Any:
+        return cache.build(shard, cache.Features(GIVEN["features"], audio_column=column), tmp_path / "cache")
+
+    shard = tmp_path / "a.arrow"
+    rows = pa.table({"a": [STEMS.read_bytes()], "b": [STEMS.read_bytes()]})
+    with pa.OSFile(str(shard), "wb") as file, pyarrow.ipc.new_stream(file, rows.schema) as writer:
+        writer.write_table(rows)
+    built("a")
+    with pytest.raises(StateError, match=r"audio_column was .*a.* and is .*b"):
+        built("b")
+    ledger = tmp_path / "cache/train/shard_ledger.json"
+    given = json.loads(ledger.read_text())
+    # Caches of before don't say.
+    del given["metadata"]["preprocessor_metadata"]["audio_column"]
+    ledger.write_text(json.dumps(given))
+    built("b")
 
 
 def test_commands_take_a_track(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

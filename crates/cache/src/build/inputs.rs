@@ -104,6 +104,8 @@ pub enum Projection {
     Recordings {
         /// The column of recordings; None for the default one.
         column: Option<String>,
+        /// The number of their audio track; None for the usual one.
+        track: Option<u32>,
         /// The files that rows may name.
         allow_paths: AllowPaths,
     },
@@ -154,12 +156,15 @@ impl Files {
     }
 
     fn options(&self) -> SourceOptions {
-        let (column, allow_paths) = match &self.projection {
-            Projection::Recordings { column, allow_paths } => (column.clone(), allow_paths.clone()),
-            _ => (None, AllowPaths::default()),
+        let (column, track, allow_paths) = match &self.projection {
+            Projection::Recordings { column, track, allow_paths } => {
+                (column.clone(), *track, allow_paths.clone())
+            }
+            _ => (None, None, AllowPaths::default()),
         };
         SourceOptions {
             payload: PayloadColumn::Audio(column),
+            track,
             allow_paths,
             threads: 1,
             max_record_bytes: self.limits.max_record_bytes,

@@ -252,8 +252,8 @@ fn backgrounds(
         return Err(Error::new(ErrorKind::Config, problems.join("; ")));
     }
     let opened = sources.iter().zip(augment.readings()).map(|(source, (name, _))| {
-        let (source, audio_column) = match source {
-            Background::Others { sources, audio_column } => (sources, audio_column),
+        let (source, audio_column, track) = match source {
+            Background::Others { sources, audio_column, track } => (sources, audio_column, *track),
             Background::Own { same_class: None } => return Ok(Partnering::Own(None)),
             Background::Own { same_class: Some(column) } => {
                 let classes = SameClass::of_column(own, column, positions.clone())?;
@@ -263,6 +263,7 @@ fn backgrounds(
         let options = SourceOptions {
             payload: PayloadColumn::Audio(audio_column.clone()),
             label_column: ColumnChoice::Nothing,
+            track,
             ..config.payload_options()?
         };
         let found = source.open(&options).map_err(|error| Error {

@@ -198,6 +198,8 @@ pub enum Background {
         sources: Sources,
         /// The column of recordings; as [`SourceOptions::payload`](crate::source::SourceOptions).
         audio_column: Option<String>,
+        /// The number of the recordings' audio track.
+        track: Option<u32>,
     },
 }
 
