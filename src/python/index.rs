@@ -32,6 +32,9 @@ struct BadRow {
     reason: String,
 }
 
+/// Path, seconds and class.
+type FoundRecording = (Option<PathBuf>, f32, Option<String>);
+
 #[derive(IntoPyObject)]
 struct IndexTotals {
     recordings: u64,
@@ -53,7 +56,8 @@ struct IndexTotals {
 }
 
 /// Opens every recording of a source, and writes the indexes of those in files of their own.
-/// `audio_column`, `label_column`, `allow_paths` and `track`, a number, are as in `Loader`.
+/// `audio_column`, `label_column`, `allow_paths` and `track`, a number, are as in `Loader`. With `lengths`,
+/// `recordings()` has the length of each.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Index {
     source: Arc<Recordings>,
@@ -65,7 +69,9 @@ pub struct _Index {
 #[pymethods]
 impl _Index {
     #[new]
-    #[pyo3(signature = (files, *, audio_column=None, label_column=None, allow_paths=None, track=None))]
+    #[pyo3(signature = (
+        files, *, audio_column=None, label_column=None, allow_paths=None, track=None, lengths=false
+    ))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
@@ -73,6 +79,7 @@ impl _Index {
         label_column: Option<String>,
         #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
         #[pyo3(from_py_with = argument::track)] track: Option<i64>,
+        lengths: bool,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let allow_paths = allow_paths.unwrap_or_default();
@@ -85,7 +92,7 @@ impl _Index {
             };
             let (source, build) = run_interruptible(py, "forebay-index", move || {
                 let source = Arc::new(Recordings::open(&[files], &options)?);
-                let build = IndexBuild::begin(source.clone(), engine::cores())?;
+                let build = IndexBuild::begin(source.clone(), engine::cores(), lengths)?;
                 Ok((source, build))
             })?;
             Ok(Self { source, n_recordings: build.n_recordings(), build: fork_lock::Mutex::new(Some(build)) })
@@ -112,6 +119,24 @@ impl _Index {
         let found = || -> Result<_> {
             let build = fork_lock::lock(&self.build)?;
             Ok(self.found(build.as_ref().ok_or_else(closed)?.totals()))
+        };
+        detach(py, found).map_err(|error: Error| to_python(py, &error))
+    }
+
+    /// The good recordings in files, `most` of them from number `first` on: path, or None within an archive;
+    /// seconds; class of the first row, if it has one.
+    fn recordings(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<FoundRecording>> {
+        let found = || -> Result<_> {
+            let mut build = fork_lock::lock(&self.build)?;
+            let lengths = build.as_mut().ok_or_else(closed)?.lengths();
+            let names = self.source.contents().class_names.first();
+            let Some(files) = self.source.files() else { return Ok(Vec::new()) };
+            let one = |&(row, seconds): &(u64, f32)| {
+                let label = files.label(row)?.and_then(|label| usize::try_from(label).ok());
+                let class = label.and_then(|label| names?.get(label).cloned());
+                Ok((files.path(row), seconds, class))
+            };
+            lengths.iter().skip(first).take(most).map(one).collect()
         };
         detach(py, found).map_err(|error: Error| to_python(py, &error))
     }

@@ -354,3 +354,12 @@ def check_place(option: str, folder: Path) -> None:
         is_read_only = hasattr(os, "statvfs") and os.statvfs(at).f_flag & os.ST_RDONLY
         why = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
         raise ConfigError(f"nothing can be written in {at}: {why}; give another {option}")
+
+
+def check_new(option: str, path: Path) -> None:
+    """Raises `ConfigError` unless a new file can be written at `path`, in a folder that exists."""
+    check_place(option, path.parent)
+    if not path.parent.is_dir():
+        raise ConfigError(f"the folder of {option} {path} does not exist; create it, or give another name")
+    if found := what_is(path):
+        raise ConfigError(f"{option} {path} is there already, {found}; give another name")

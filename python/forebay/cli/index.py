@@ -7,19 +7,30 @@ recording that a loader reads whole, since it is small, and of those in shards t
 
 import argparse
 import contextlib
+import io
+import itertools
+import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forebay._core import _Index
+import numpy as np
+
+from forebay._core import ConfigError, _Index
+from forebay._files import write_new
 from forebay._progress import clock
 from forebay.cli.check import histogram
 from forebay.cli.common import (
     SHOWN,
+    URL,
+    a_path,
     a_source,
     add_json,
     add_reading,
     bad_line,
+    check_new,
     counted,
     out_of,
     progress_bar,
@@ -29,6 +40,9 @@ from forebay.cli.common import (
     subcommand,
     using,
 )
+
+TOGETHER = 1 << 16
+"""Recordings that are taken from the core at a time."""
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -47,9 +61,10 @@ def add(subparsers: "Subparsers") -> None:
         "written.",
         "  forebay index soundscapes/\n"
         "  forebay index annotations.csv --allow-paths /data/recordings\n"
-        "  forebay index 'night-*.flac' --json - > totals.json",
+        "  forebay index 'night-*.flac' --json - > totals.json\n"
+        "  forebay index utterances/ -o utterances.jsonl",
         "summary (rows, recordings, bytes, seconds, rates, channels, codecs, classes, n_classes, bad, damaged), "
-        "indexes (folder, found, written, needless, unwritten, reason), bad",
+        "indexes (folder, found, written, needless, unwritten, reason), bad, table (its path; or null)",
     )
     parser.add_argument(
         "files", nargs="+", type=a_source, metavar="SOURCE",
@@ -60,17 +75,28 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--label-column", metavar="NAME", help='the column of classes, if it is not detected; "" for none'
     )
+    parser.add_argument(
+        "-o", "--output", type=a_path, metavar="TABLE",
+        help="also write the good recordings with their lengths, as JSON lines (.jsonl, a new file): path, duration in "
+        "seconds, and label if there are classes. A loader of this table opens no file to batch by length. For "
+        "recordings in files of their own",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Indexes the source; exit code 1 if a recording is bad, or an index could not be written."""
+    if options.output is not None:
+        check_new("--output", options.output)
+        if options.output.suffix != ".jsonl":
+            raise ConfigError(f"--output {options.output} must end in .jsonl")
     with using("SOURCE", options):
         index = _Index(
             options.files,
             label_column=options.label_column,
             **reading(options),
+            lengths=options.output is not None,
         )
     with contextlib.closing(index):
         try:
@@ -81,12 +107,51 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 say("" if isinstance(sys.exception(), KeyboardInterrupt) else "\n")
             raise
         found = summary(index, index.totals())
+        found["table"] = None
+        if options.output is not None:
+            write_new(options.output, a_table(index, options.output))
+            found["table"] = str(options.output)
     out = out_of(options)
     out.write("\n".join(lines(found)) + "\n")
+    if found["table"]:
+        out.write(f"{found['table']}: a table of the good recordings; open it with crop=crops.Whole()\n")
     failure = why_not(found)
     if failure:
         say(f"{options.parser.prog}: warning: {failure}\n")
     return int(bool(found["bad"] or found["summary"]["damaged"] or failure)), found
+
+
+def recordings(index: _Index) -> Iterator[tuple[Path | None, float, str | None]]:
+    """Path, seconds and class of the good recordings, in the source's order."""
+    for first in itertools.count(0, TOGETHER):
+        found = index.recordings(first, TOGETHER)
+        yield from found
+        if len(found) < TOGETHER:
+            return
+
+
+def a_table(index: _Index, to: Path) -> bytes:
+    """The recordings as JSON lines; paths below the folder of `to` are relative to it.
+
+    Raises `ConfigError` for recordings that no table can name.
+    """
+    folder = to.parent.absolute()
+    text = io.BytesIO()
+    for path, seconds, name in recordings(index):
+        if path is None:
+            raise ConfigError(f"--output {to} names files, and some of SOURCE are within archives; leave it out")
+        where = path if re.match(URL, str(path)) else path.absolute()
+        where = where.relative_to(folder) if where.is_relative_to(folder) else where
+        row = {
+            "path": str(where),
+            "duration": float(str(np.float32(seconds))),
+            **({} if name is None else {"label": name}),
+        }
+        try:
+            text.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"the name {str(path)!r} is not UTF-8, so no table has it; rename the file") from error
+    return text.getvalue()
 
 
 def surveyed(index: _Index) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
-from forebay._files import what_is, write_new
+from forebay._files import write_new
 from forebay.augment import FrameRoll, Mix, SpecAugment
 from forebay.cli import inspect, texts, token_rows
 from forebay.cli.common import (
@@ -24,7 +24,7 @@ from forebay.cli.common import (
     add_json,
     add_reading,
     add_source,
-    check_place,
+    check_new,
     counted,
     out_of,
     reading,
@@ -123,11 +123,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 def check(options: argparse.Namespace) -> None:
     """Raises `ConfigError` for options that cannot be used, before any work."""
-    check_place("--output", options.output.parent)
-    if not options.output.parent.is_dir():
-        raise ConfigError(f"the folder of --output {options.output} does not exist; create it, or give another name")
-    if found := what_is(options.output):
-        raise ConfigError(f"--output {options.output} is there already, {found}; give another name")
+    check_new("--output", options.output)
     if not 1 <= options.rows <= MOST_ROWS:
         raise ConfigError(f"--rows is {options.rows}, must be 1 to {MOST_ROWS}")
     if not 0 < options.seconds <= MOST_SECONDS:

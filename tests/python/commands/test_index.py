@@ -15,8 +15,9 @@ import pytest
 import soundfile
 
 import forebay
-from forebay import cli
+from forebay import cli, crops, features
 from forebay._core import _Index
+from forebay.batching import Buckets
 from recordings import CLASSES, FOLDER, FORMATS, TINY, Row, tiny_rows, write_shard
 
 LARGE_SECONDS = 20
@@ -369,3 +370,66 @@ def test_errors(
     assert err.startswith("forebay index: error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def class_folder(tmp_path: Path) -> Path:
+    """Recordings of unlike lengths in folders of two classes, and a bad one."""
+    folder = tmp_path / "data"
+    for row in range(9):
+        place = folder / ("0" if row % 2 else "owl é")
+        place.mkdir(parents=True, exist_ok=True)
+        soundfile.write(place / f"{row}.wav", np.full(700 * (row + 1), row * 1000, np.int16), 8000, "PCM_16")
+    (folder / "0" / "bad.wav").write_bytes(b"RIFF")
+    return folder
+
+
+def test_a_table_of_lengths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = class_folder(tmp_path)
+    for to in (folder / "lengths.jsonl", tmp_path / "elsewhere" / "lengths.jsonl"):
+        to.parent.mkdir(exist_ok=True)
+        code, found = indexed(capsys, folder, "-o", to)
+        assert (code, found["table"], found["summary"]["bad"]) == (1, str(to), 1)
+        rows = [json.loads(line) for line in to.read_text().splitlines()]
+        paths = [to.parent / row["path"] for row in rows]
+        assert paths == sorted(folder.rglob("[0-9].wav"))
+        assert all(Path(row["path"]).is_absolute() == (to.parent != folder) for row in rows)
+        assert [row["duration"] for row in rows] == pytest.approx([soundfile.info(path).duration for path in paths])
+        assert [row["label"] for row in rows] == [path.parent.name for path in paths]
+    given: dict[str, Any] = {
+        "crop": crops.Whole(), "batching": Buckets(max_duration=2.0, num_buckets=2), "seed": 1, "infinite": False,
+        "features": features.Waveform(sample_rate=8000), "outputs": ["path"],
+    }  # fmt: skip
+    with forebay.Loader(folder / "lengths.jsonl", **given) as loader:
+        assert loader.class_names == ["0", "owl é"]
+        of_table = list(loader)
+    (folder / "0" / "bad.wav").unlink()
+    (folder / "lengths.jsonl").rename(tmp_path / "lengths.jsonl")
+    with forebay.Loader(folder, **given) as loader:
+        of_folder = list(loader)
+    for batch, other in zip(of_table, of_folder, strict=True):
+        assert [Path(path) for path in batch["path"]] == [Path(path) for path in other["path"]]
+        np.testing.assert_array_equal(batch["waveform"], other["waveform"])
+        np.testing.assert_array_equal(batch["label"], other["label"])
+
+
+def test_tables_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = class_folder(tmp_path)
+    (tmp_path / "kept.jsonl").write_text("mine")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(folder / "0" / "1.wav", "1.wav")
+    for source, to, message in (
+        (folder, tmp_path / "kept.jsonl", "is there already, a file; give another name"),
+        (folder, tmp_path / "none" / "a.jsonl", "does not exist; create it"),
+        (folder, tmp_path / "a.csv", "must end in .jsonl"),
+        (tmp_path / "a.tar", tmp_path / "a.jsonl", "within archives; leave it out"),
+    ):
+        with pytest.raises(SystemExit) as exit_info:
+            cli.main(["index", str(source), "-o", str(to)])
+        assert exit_info.value.code == 2
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "kept.jsonl").read_text() == "mine"
+    assert not (tmp_path / "a.jsonl").exists()
+    code, found = indexed(capsys, folder / "owl é")
+    assert (code, found["table"]) == (0, None)

@@ -22,6 +22,7 @@ use super::thread_pool::{PoolWork, ThreadPool};
 use crate::{
     Error, ErrorKind, Result, cancel,
     decode::{AudioDecoder, Info},
+    fallible_alloc,
     fields::Value,
     source::{
         ExtraColumn, NO_LABEL, Recordings, RecordingsReader, RowInfo,
@@ -67,6 +68,8 @@ pub struct Totals {
     pub n_bad: u64,
     /// The first bad records, by row.
     pub bad: BTreeMap<u64, Bad>,
+    /// Row and seconds of each good recording in a file, if they were asked for; in no order.
+    pub lengths: Vec<(u64, f32)>,
 }
 
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl Totals {
         }
     }
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: Self) -> Result<()> {
         self.recordings += other.recordings;
         self.bytes += other.bytes;
         for (rate, (n, samples)) in other.rates {
@@ -127,7 +130,14 @@ impl Totals {
         while self.bad.len() > MOST_BAD {
             self.bad.pop_last();
         }
+        fallible_alloc::grow(&mut self.lengths, other.lengths.len())?;
+        self.lengths.extend(other.lengths);
+        Ok(())
     }
+}
+
+fn seconds(info: Info) -> f32 {
+    (info.n_samples as f64 / f64::from(info.sample_rate.max(1))) as f32
 }
 
 /// What a worker indexes at a time: recordings of files, or rows of shards.
@@ -146,6 +156,7 @@ struct Job {
     parts: Vec<IndexPart>,
     /// The place of the label in the values of a row.
     label: Option<usize>,
+    keeps_lengths: bool,
     stop: Arc<AtomicBool>,
     replies: Sender<Result<Totals>>,
 }
@@ -177,6 +188,9 @@ impl Job {
                         Ok((info, n_bytes, kept)) => {
                             totals.good(info);
                             totals.bytes += n_bytes;
+                            if self.keeps_lengths {
+                                totals.lengths.push((row, seconds(info))); // bounded: FILES_TOGETHER
+                            }
                             match kept {
                                 IndexLocation::Needless => totals.needless += 1,
                                 IndexLocation::Found => totals.found += 1,
@@ -255,11 +269,11 @@ impl Drop for IndexBuild {
 }
 
 impl IndexBuild {
-    /// Begins on at most `n_threads` threads.
+    /// Begins on at most `n_threads` threads; with `keeps_lengths` the totals have [`Totals::lengths`].
     ///
     /// # Errors
     /// [`ErrorKind::Memory`]; [`ErrorKind::Io`] if the system cannot start a thread.
-    pub fn begin(source: Arc<Recordings>, n_threads: usize) -> Result<Self> {
+    pub fn begin(source: Arc<Recordings>, n_threads: usize, keeps_lengths: bool) -> Result<Self> {
         let n_rows = source.n_rows();
         let pieces = |of: Range<u64>, together: u64| {
             let starts = (of.start..of.end).step_by(together as usize);
@@ -293,7 +307,8 @@ impl IndexBuild {
             }
         });
         let label = source.contents().extra_columns.iter().position(|value| *value == ExtraColumn::Label);
-        threads.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
+        let job = Job { source, files, parts, label, keeps_lengths, stop: stop.clone(), replies };
+        threads.begin(&Arc::new(job), left)?;
         Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _threads: threads })
     }
 
@@ -306,6 +321,15 @@ impl IndexBuild {
         &self.totals
     }
 
+    /// Row and seconds of the good recordings in files that were opened so far, by row.
+    pub fn lengths(&mut self) -> &[(u64, f32)] {
+        let lengths = &mut self.totals.lengths;
+        if !lengths.is_sorted_by_key(|&(row, _)| row) {
+            lengths.sort_unstable_by_key(|&(row, _)| row);
+        }
+        lengths
+    }
+
     /// Waits until all were opened, at most until `deadline`: then `false`.
     ///
     /// # Errors
@@ -313,7 +337,7 @@ impl IndexBuild {
     pub fn wait(&mut self, deadline: Instant) -> Result<bool> {
         while self.left > 0 {
             match self.received.recv_deadline(deadline) {
-                Ok(part) => self.totals.add(part?),
+                Ok(part) => self.totals.add(part?)?,
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::new(ErrorKind::Panic, "the threads of the survey ended: a bug"));

@@ -30,7 +30,10 @@ mod table;
 mod tar;
 pub(crate) mod text_input;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 pub use indexes::IndexLocation;
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
@@ -227,6 +230,14 @@ impl FilesSource {
     pub fn label(&self, row: u64) -> Result<Option<i64>> {
         let (_, table, row) = self.table(row);
         Ok(table.label_of(row)?.filter(|&label| label != NO_LABEL))
+    }
+
+    /// The file of a row's recording; none if the row names none, or one within an archive.
+    pub fn path(&self, row: u64) -> Option<PathBuf> {
+        let (_, table, row) = self.table(row);
+        let is_in_archive = table.place(row).is_some_and(|place| place.is_some());
+        let name = table.name(row).filter(|_| !is_in_archive)?;
+        Some(table.root.join(reader::path_of(name)))
     }
 
     /// The folder of indexes on disk, unless the user has none.

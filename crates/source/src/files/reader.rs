@@ -376,7 +376,7 @@ fn has_ending(name: &Path) -> bool {
 }
 
 /// A path of the bytes that a table has.
-fn path_of(name: &[u8]) -> Cow<'_, Path> {
+pub(super) fn path_of(name: &[u8]) -> Cow<'_, Path> {
     match std::str::from_utf8(name) {
         Ok(name) => Cow::Borrowed(Path::new(name)),
         #[cfg(unix)]
