@@ -18,21 +18,25 @@ _LARGEST = 1 << 30
 
 _USUAL = {
     "path": (
-        "path", "file", "filename", "file_name", "filepath", "file_path", "audio_filepath", "begin file", "begin path",
-        "recording",
+        "path", "file", "filename", "filepath", "audiofilepath", "beginfile", "beginpath", "recording", "audiopath",
+        "audiofilename", "audiofile", "audio", "wavpath", "wavfilename", "wavfile", "wav", "recordingpath",
+        "recordingfile", "soundfile", "soundpath", "relativepath", "relpath",
     ),
-    "start": ("start", "start_time", "begin time (s)", "start (s)", "onset", "begin", "start_seconds", "tmin"),
-    "end": ("end", "end_time", "end time (s)", "end (s)", "offset", "stop", "end_seconds", "tmax"),
+    "start": ("start", "starttime", "begintimes", "starts", "onset", "begin", "startseconds", "tmin"),
+    "end": ("end", "endtime", "endtimes", "ends", "offset", "stop", "endseconds", "tmax"),
     "label": (
-        "label", "annotation", "species", "class", "ebird_code", "species code", "common name", "species_code",
-        "event_label", "scientific name", "name",
+        "label", "annotation", "species", "class", "ebirdcode", "speciescode", "commonname", "eventlabel",
+        "scientificname", "name",
     ),
 }  # fmt: skip
-"""The usual names of columns, in lower case."""
+"""The usual names of columns, as `_plain` has them."""
+
+_RECORDING = re.compile(r"[^/\\]\.(wav|flac|ogg|oga|opus|mp3|aiff?|aac|m4a|mp4|w64|caf|webm|sph)$", re.IGNORECASE)
+"""The end of the path of a recording."""
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".rttm")
 _REGIONS = ".uem"
-_WITHIN = "file offset (s)"
+_WITHIN = "fileoffsets"
 
 
 def read(table: Any, columns: Mapping[str, str] | None, name: str = "table", *, regions: bool = False) -> list[Row]:
@@ -162,13 +166,15 @@ def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iter
             where = f"{path}, line {rows.line_num}"
             if len(row) <= max(at.values()):
                 raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
+            if "path" not in at:
+                _check_no_paths(where, header, row, at)
             recording = row[at["path"]].strip() if "path" in at else _recording(path)
             # A recording without events, as DCASE's tables list them.
             if recording and not any(row[at[name]].strip() for name in at if name != "path"):
                 continue
             start, end = _times(row[at["start"]].strip(), row[at["end"]].strip(), where)
             if within is not None and within < len(row) and row[within].strip():
-                first = _seconds(row[within].strip(), f"{where}: {_WITHIN}")
+                first = _seconds(row[within].strip(), f"{where}: {header[within].lower()}")
                 start, end = first, first + (end - start)
             yield recording, start, end, row[at["label"]].strip() if "label" in at else ""
     except csv.Error as error:
@@ -178,7 +184,7 @@ def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iter
 def _columns(path: Path, header: list[str], given: Mapping[str, str] | None, regions: bool) -> dict[str, int]:
     """The place of each column; a table may lack paths, and one of regions labels."""
     found = {}
-    names = [name.lower() for name in header]
+    names = [_plain(name) for name in header]
     for column, usual in _USUAL.items():
         if given and column in given:
             if given[column] not in header:
@@ -194,10 +200,25 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str] | None, reg
     return found
 
 
+def _plain(name: str) -> str:
+    """A name in small letters and digits alone, as for a `Manifest`: `Begin Time (s)` is `begintimes`."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def _check_no_paths(where: str, header: list[str], row: list[str], at: Mapping[str, int]) -> None:
+    """Raises `ConfigError` if a row of a table without a column of paths seems to name its recording."""
+    for number, (name, cell) in enumerate(zip(header, row, strict=False)):
+        if number not in at.values() and _RECORDING.search(cell.strip()):
+            raise ConfigError(
+                f"{where}: {name!r} is {cell.strip()!r}, and no column has a usual name of paths; name it, as in "
+                f'columns={{"path": {name!r}}}. Of a table without paths all rows are about the recording of its name'
+            )
+
+
 def _within(header: list[str], at: Mapping[str, int]) -> int | None:
     """The column of starts within files, of a table whose other times are those of several files in a row."""
-    names = [name.lower() for name in header]
-    is_raven = "path" in at and names[at["start"]] == "begin time (s)" and names[at["end"]] == "end time (s)"
+    names = [_plain(name) for name in header]
+    is_raven = "path" in at and names[at["start"]] == "begintimes" and names[at["end"]] == "endtimes"
     return names.index(_WITHIN) if is_raven and _WITHIN in names else None
 
 
