@@ -23,7 +23,7 @@ use super::{
     engine_handle::{AnyEngine, EngineHandle, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
-    loader_base::{LoaderBase, LoaderImpl},
+    loader_base::{LoaderBase, LoaderImpl, warn_without_rank},
     loader_fields::{
         OF_FEATURES, bfloat16_fields, described, given_twice, held_in, names_to_python, source_columns,
     },
@@ -39,7 +39,7 @@ use crate::{
     engine::{Engine, closed, epoch_out_of_range},
     error::{counted, shown},
     fields::{Columns, Field},
-    order::{Buckets, CutTotals},
+    order::{self, Buckets, CutTotals},
     sampling::{Balance, ClassCounts, LeftOut, class_counts},
     source::{Recordings, RowInfo, Selection},
     state::Identity,
@@ -153,6 +153,9 @@ impl Loader {
                 to_python(py, &error)
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            if order.order != order::Order::Sequential {
+                warn_without_rank("Loader", (rank, world_size));
+            }
             let batch_size = buckets.as_ref().map_or(batch_size, |buckets| buckets.most_rows().into());
             let engine = EngineHandle::new(engine, traffic, stall_warning_s);
             let loader = Self {

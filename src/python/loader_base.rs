@@ -4,7 +4,16 @@
 //! the dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses:
 //! users see one class in `help()`, in annotations and in `isinstance`.
 
-use std::{borrow::Cow, ops::Deref, path::PathBuf, sync::PoisonError};
+use std::{
+    borrow::Cow,
+    env,
+    ops::Deref,
+    path::PathBuf,
+    sync::{
+        PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use pyo3::{
     PyClass,
@@ -117,6 +126,18 @@ impl Iterations {
              iterations were started; set_epoch chooses a pass of a finite loader"
         );
         Err(Error::new(ErrorKind::State, message))
+    }
+}
+
+/// Warns once if a launcher has started several processes, and a loader that shuffles is not told its rank.
+pub fn warn_without_rank(name: &str, share: (i64, i64)) {
+    static IS_WARNED: AtomicBool = AtomicBool::new(false);
+    let started = env::var("WORLD_SIZE").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1);
+    if started > 1 && share == (0, 1) && !IS_WARNED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "{name}: the environment has WORLD_SIZE={started}, and rank and world_size are not given, so each process gets the \
+             same batches; pass rank and world_size, as forebay.torch.rank_and_world_size() returns them"
+        );
     }
 }
 

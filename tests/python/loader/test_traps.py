@@ -1,5 +1,6 @@
 """Mistakes that cost an afternoon if nothing is said: joined labels, cut texts, other rates, tables of events."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -312,3 +313,69 @@ def test_threads_in_a_long_call_are_quiet_at_the_end_of_the_process(tmp_path: Pa
         [sys.executable, "-c", textwrap.dedent(script), str(long)], capture_output=True, text=True, check=True
     )
     assert "did not end" not in done.stderr
+
+
+@pytest.mark.parametrize("column", ["audio_file", "Audio Path", "sound_file", "wav", "relative_path"])
+def test_tables_of_annotations_name_paths_as_manifests_do(column: str, tmp_path: Path) -> None:
+    """A table without a column of paths is about the recording of its name; that is not what these are."""
+    _recordings(tmp_path, 3)
+    rows = f"{column},start,end,label\n" + "".join(f"{row}.wav,0,1,bird {row}\n" for row in range(3))
+    (tmp_path / "0.csv").write_text(rows)
+    given: dict[str, Any] = {"targets": {"label": targets.Annotations(tmp_path / "0.csv")}, "clip_seconds": 0.5}
+    with forebay.Loader.eval(sorted(tmp_path.glob("*.wav")), **given) as loader:
+        label = np.concatenate([batch["label"] for batch in loader])
+    np.testing.assert_array_equal(label, np.eye(3))
+
+
+@pytest.mark.parametrize("column", ["clip", "uri", "Begin Clip"])
+def test_unknown_columns_that_name_recordings_are_refused(column: str, tmp_path: Path) -> None:
+    _recordings(tmp_path, 3)
+    table = tmp_path / "0.csv"
+    table.write_text(f"start,end,label,{column}\n0,1,owl,\n0,1,owl,a/1.WAV\n")
+    with pytest.raises(forebay.ConfigError) as error:
+        forebay.Loader.eval(tmp_path / "0.wav", targets={"label": targets.Annotations(table)})
+    assert f"line 3: {column!r} is 'a/1.WAV', and no column has a usual name of paths" in str(error.value)
+    assert f'columns={{"path": {column!r}}}' in str(error.value)
+
+
+def test_a_recording_beside_the_folders_of_classes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("owl", "wren"):
+        _recordings(tmp_path / name, 2)
+    (tmp_path / "top.wav").write_bytes((tmp_path / "owl" / "0.wav").read_bytes())
+    told = "4 of 5 recordings lie in folders, whose names would be their classes, but one does not, such as"
+    with forebay.Loader.train(tmp_path, batch_size=1) as loader:
+        assert loader.class_names is None
+    assert len(_warnings(caplog, told)) == 1
+    for given in ({"label_column": "label"}, {"targets": {"label": targets.ClassIndex("label")}}):
+        with pytest.raises(forebay.ConfigError, match=f"{told} .*top.wav, .*move it into"):
+            forebay.Loader.train(tmp_path, batch_size=1, **given)
+    # Who wants no labels, and a folder of files with some in folders, is told nothing.
+    caplog.clear()
+    forebay.Loader.train(tmp_path, batch_size=1, label_column="").close()
+    for name in "abcd":
+        (tmp_path / f"{name}.wav").write_bytes((tmp_path / "top.wav").read_bytes())
+    forebay.Loader.train(tmp_path, batch_size=1).close()
+    assert not _warnings(caplog, "lie in folders")
+
+
+def test_a_loader_without_its_rank_is_told_once(tmp_path: Path) -> None:
+    """A launcher has started two processes, which would train on the same batches."""
+    _recordings(tmp_path / "birds", 2)
+    script = textwrap.dedent("""
+        import logging, sys
+        import forebay
+        logging.basicConfig(level="WARNING", format="%(message)s", stream=sys.stdout)
+        for given in eval(sys.argv[2]):
+            make = forebay.Loader.eval if given.pop("eval", False) else forebay.Loader.train
+            make(sys.argv[1], batch_size=1, **given).close()
+    """)
+
+    def said(world: dict[str, str], *given: dict[str, Any]) -> str:
+        command = [sys.executable, "-c", script, str(tmp_path / "birds"), repr(list(given))]
+        run = subprocess.run(command, env={**os.environ, **world}, capture_output=True, text=True, check=True)
+        return run.stdout
+
+    two = {"WORLD_SIZE": "2", "RANK": "1"}
+    assert said(two, {}, {}).count("WORLD_SIZE=2, and rank and world_size are not given") == 1
+    assert said(two, {"rank": 1, "world_size": 2}, {"eval": True}) == ""
+    assert said({"WORLD_SIZE": "1"}, {}) == said({"WORLD_SIZE": "two"}, {}) == ""

@@ -410,7 +410,8 @@ fn check_annotations(what: &str, all: &Annotations, source: &Recordings) -> Resu
     if matched.is_empty() {
         let message = format!(
             "{what}: no recording has annotations; recordings have paths such as {without:?}, annotations {known:?}; an \
-             annotation belongs to the recordings whose paths end with its path"
+             annotation belongs to the recordings whose paths end with its path: load the folder above the recordings, name \
+             their files in a list, or shorten the paths of the annotations"
         );
         return Err(Error::new(ErrorKind::Config, message));
     }

@@ -116,26 +116,52 @@ impl RecordingTable {
 
     fn of_folder(folder: &Path, files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
         let mut builder = TableBuilder::default();
-        let (mut classes, mut all_below) = (TextList::default(), true);
+        let (mut classes, mut at_top) = (TextList::default(), Vec::new());
         for file in files {
             let name = file.strip_prefix(folder).unwrap_or(file);
             let name = if urls::is_url(folder) { urls::unescaped(name) } else { name.to_owned() };
             builder.add(None, Some(name.as_os_str().as_encoded_bytes()), None, None)?;
             let above = name.parent().and_then(Path::file_name);
-            all_below &= above.is_some();
+            if above.is_none() {
+                at_top.push(file);
+            }
             classes.push(above.unwrap_or_default().as_encoded_bytes())?;
         }
-        let is_class = |name: &str| all_below && name == "label";
+        // Some files lie in folders as those of classes do, and others do not.
+        let stray = at_top.first().filter(|_| at_top.len() < files.len()).map(|first| {
+            format!(
+                "{} of {} recordings lie in folders, whose names would be their classes, but {} not, such as {}, so none \
+                 has a label; move {} into the folders of classes, or away",
+                files.len() - at_top.len(),
+                files.len(),
+                if at_top.len() == 1 { "one does" } else { "others do" },
+                first.display(),
+                if at_top.len() == 1 { "it" } else { "them" },
+            )
+        });
+        let is_class = |name: &str| at_top.is_empty() && name == "label";
+        let missing = |parameter: &str, name: &str| match &stray {
+            Some(stray) if name == "label" => {
+                let message = format!("{parameter} {name:?} is requested: {stray}");
+                Error::new(ErrorKind::Schema, message).in_shard(folder)
+            }
+            _ => no_columns(folder, parameter, name),
+        };
         if let Some(name) = asked.recordings {
             return Err(no_columns(folder, "a column of recordings", name));
         }
         if let Some(name) = asked.label.name().filter(|name| !is_class(name)) {
-            return Err(no_columns(folder, "label_column", name));
+            return Err(missing("label_column", name));
         }
         if let Some(name) = asked.others.iter().find(|name| !is_class(name)) {
-            return Err(no_columns(folder, "a column", name));
+            return Err(missing("a column", name));
         }
-        if all_below {
+        if let Some(stray) =
+            stray.filter(|_| at_top.len() * 2 < files.len() && *asked.label == ColumnChoice::Usual)
+        {
+            log::warn!("{}: {stray}", folder.display());
+        }
+        if at_top.is_empty() {
             let mut label = ColumnBuilder::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
             let label = label.finish()?;
