@@ -383,9 +383,7 @@ def class_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_table_of_lengths(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_of_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = class_folder(tmp_path)
     for to in (folder / "lengths.jsonl", tmp_path / "elsewhere" / "lengths.jsonl"):
         to.parent.mkdir(exist_ok=True)
