@@ -476,16 +476,24 @@ impl ClipPlanner {
                 CropPosition::Spans { rule, are_required } => {
                     // A second of the recording has fewer samples if it is played faster.
                     let second = f64::from(rate) * f64::from(sample_rate) / f64::from(played);
-                    let grid =
-                        Grid { n, rate: second, source_rate: sample_rate, row_start: of.start_seconds() };
+                    let grid = Grid {
+                        n,
+                        rate: second,
+                        source_rate: sample_rate,
+                        row_start: of.start_seconds(),
+                        noun: rule.noun(),
+                    };
                     let spans = self.spans.as_ref();
                     let found = spans.map(|spans| spans.place(rule, values, grid, (padding, clip), seed));
                     match found.transpose()?.flatten() {
                         Some(crop) => crop,
                         None if !are_required => crop(CropMode::Random, padding, n, clip, seed),
                         None => {
-                            let message = "crop: the row has no span within its recording; give empty=\"random\", or \
-                                           leave such rows out with sampling=";
+                            let message = format!(
+                                "crop: the row has no {} within its recording; give empty=\"random\", or leave such rows out \
+                                 with sampling=",
+                                grid.noun
+                            );
                             return Err(Error::new(ErrorKind::Schema, message));
                         }
                     }
