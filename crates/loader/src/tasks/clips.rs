@@ -555,8 +555,8 @@ impl ClipMaker {
             | (Outcome::MixWeight, Some(Amount::Weight(number))) => number,
             (Outcome::Speed, _) => made.speed,
             _ => {
-                let augment = &self.task.planner.plan().augment;
-                made.bits.map_or(f64::NAN, |bits| augment.drawn(bits, outcome))
+                let plan = self.task.planner.plan();
+                made.bits.map_or(f64::NAN, |bits| plan.augment.drawn(plan.bits_of(outcome, bits), outcome))
             }
         };
         Value::Float(number)

@@ -22,7 +22,9 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     seed::{Purpose, hash},
     source::Record,
-    transform::augment::{Augment, AugmentScratch, Clips, Draws, PartnerReading, References, StepKind},
+    transform::augment::{
+        Augment, AugmentScratch, Clips, Draws, Outcome, PartnerReading, References, StepKind,
+    },
 };
 
 /// How a partner is chosen.
@@ -33,6 +35,27 @@ const PARTNER: PartnerReading = PartnerReading { is_own: true, near: None, is_re
 pub(super) struct WaveformGroup {
     pub waveforms: Range<usize>,
     pub augment: Augment,
+    /// Whether the impulse response that a batch names is theirs.
+    names_response: bool,
+}
+
+/// The random bits of the steps of a waveform that is independent of the first, of those of the clip.
+fn bits_alone(of_clip: u64, waveform: usize) -> u64 {
+    hash(of_clip, Purpose::Independent, [waveform as u64])
+}
+
+impl AudioPlan {
+    /// The first of the waveforms that the step of an outcome changes, if they are independent of the first
+    /// recording.
+    fn alone(&self, outcome: Outcome) -> Option<usize> {
+        let start = self.augment.only_of(outcome)?.start;
+        self.waveforms.as_ref().filter(|plan| start >= plan.n_together()).map(|_| start)
+    }
+
+    /// The random bits of the step of an outcome, of those of the clip.
+    pub(super) fn bits_of(&self, outcome: Outcome, of_clip: u64) -> u64 {
+        self.alone(outcome).map_or(of_clip, |waveform| bits_alone(of_clip, waveform))
+    }
 }
 
 impl WaveformGroup {
@@ -41,11 +64,13 @@ impl WaveformGroup {
         let n = plan.n_waveforms();
         let n_together = plan.waveforms.as_ref().map_or(n, WaveformPlan::n_together);
         let each = (n_together..n).map(|at| at..at + 1);
+        let named = plan.alone(Outcome::ReverbIndex).unwrap_or(0);
         let group = |waveforms: Range<usize>| Self {
             augment: match n_together == n {
                 true => plan.augment.clone(),
                 false => plan.augment.of_waveforms(&waveforms),
             },
+            names_response: waveforms.contains(&named),
             waveforms,
         };
         std::iter::once(0..n_together).chain(each).map(group).collect()
@@ -55,7 +80,7 @@ impl WaveformGroup {
     pub(super) fn bits(&self, of_clip: u64) -> u64 {
         match self.waveforms.start {
             0 => of_clip,
-            at => hash(of_clip, Purpose::Independent, [at as u64]),
+            at => bits_alone(of_clip, at),
         }
     }
 }
@@ -83,7 +108,7 @@ pub(super) fn change_waveforms(
             };
         group.augment.waveforms(group.bits(bits), &mut clips, scratch, &mut apply)?;
         *valid = clips.valid;
-        if start > 0 {
+        if !group.names_response {
             mixer.response = response;
         }
     }
