@@ -157,7 +157,7 @@ fn other_recordings(
             ClipOf::Row => PartClip::Row,
             ClipOf::Recording => PartClip::Recording,
             ClipOf::Partner(column) => {
-                PartClip::Partner(SameClass::of_column(source, column, positions.clone())?)
+                PartClip::Partner(SameClass::of_column(source, column, positions.clone())?, column.to_owned())
             }
         };
         Ok(RowPart { source: Arc::new(found), clip })
