@@ -62,6 +62,13 @@ impl LoaderConfig {
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
         self.audio_conflicts(problems);
+        let of_each = |name: &&String| name.starts_with("audio_valid_");
+        if let Some(name) = self.outputs.iter().find(of_each).filter(|_| self.audio.is_none()) {
+            problems.push(format!(
+                "outputs has {name:?}, which is about each of the recordings in audio, and audio names none; give {:?}",
+                name.trim_start_matches("audio_")
+            ));
+        }
         self.row_conflicts(&sampled, problems);
     }
 

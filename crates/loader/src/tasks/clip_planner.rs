@@ -92,10 +92,14 @@ impl AudioPlan {
 
     /// Frames of these samples.
     pub(super) fn valid_frames(&self, crop: &Crop) -> usize {
-        let n = self.clip_len(crop);
+        self.frames_of(self.valid_samples(crop), self.clip_len(crop))
+    }
+
+    /// Frames of so many samples at the front of `n`; of a whole recording, of all.
+    pub(super) fn frames_of(&self, n_valid: usize, n: usize) -> usize {
         match self.padded_axis() {
             Some(axis) => self.features.shape(n).get(axis).copied().unwrap_or(0),
-            None => self.features.n_frames(self.valid_samples(crop), n),
+            None => self.features.n_frames(n_valid, n),
         }
     }
 

@@ -140,6 +140,8 @@ struct FoundClip {
     at: u64,
     /// Its samples that are not padding, if that is not known from the first recording.
     valid: Option<Range<usize>>,
+    /// How many of them are the recording's.
+    n_valid: usize,
 }
 
 struct OtherWaveform {
@@ -182,7 +184,7 @@ impl WaveformReader {
     }
 
     /// Reads the waveforms of clip number `view` of a row, of which `first` is that of the first
-    /// recording: each of as many channels of `n` samples.
+    /// recording, with so many samples of it: each of as many channels of `n` samples.
     ///
     /// # Errors
     /// As of the first recording, with the name of the recording.
@@ -190,12 +192,13 @@ impl WaveformReader {
         &mut self,
         record: &Record,
         (place, view): (ClipPlace, u32),
-        first: &[f32],
+        (first, n_valid): (&[f32], usize),
         n: usize,
     ) -> Result<()> {
         let named =
             |name: &str, error: Error| Error { message: format!("{name}: {}", error.message), ..error };
         self.found[0].at = record.index;
+        self.found[0].n_valid = n_valid;
         let others = self.others.iter_mut().zip(&mut self.read).zip(self.names.iter().skip(1));
         for (number, ((other, out), name)) in (1..).zip(others) {
             fallible_alloc::resize(out, first.len(), 0.0)?;
@@ -206,7 +209,9 @@ impl WaveformReader {
             self.found[number as usize] = match read {
                 Err(error) if self.fills_missing && error.kind == ErrorKind::Null => {
                     out.fill(0.0);
-                    FoundClip { is_present: false, at: record.index, valid: None }
+                    // Zeros count as sound.
+                    let valid = other.is_independent.then_some(0..n);
+                    FoundClip { is_present: false, at: record.index, valid, n_valid: 0 }
                 }
                 read => read.map_err(|error| named(name, error))?,
             };
@@ -239,6 +244,11 @@ impl WaveformReader {
         self.each().map(|found| found.at)
     }
 
+    /// The samples of each waveform that are its recording's.
+    pub fn n_valid(&self) -> impl Iterator<Item = usize> {
+        self.each().map(|found| found.n_valid)
+    }
+
     /// The samples of waveform number `at` that are not padding, where those of the first recording are
     /// `of_first`.
     pub fn valid(&self, at: usize, of_first: &Range<usize>) -> Range<usize> {
@@ -250,11 +260,8 @@ impl WaveformReader {
 impl OtherWaveform {
     /// Reads the clip of a row at that place.
     fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<FoundClip> {
-        self.read_at(record.index, (record.seed, ClipStart::Same(place), 0), out, n).map(|_| FoundClip {
-            is_present: true,
-            at: record.index,
-            valid: None,
-        })
+        let found = self.read_at(record.index, (record.seed, ClipStart::Same(place), 0), out, n)?;
+        Ok(FoundClip { valid: None, ..found })
     }
 
     /// Reads clip number `view` of recording `number` at a place of its own, in the row's recording or in
@@ -274,7 +281,7 @@ impl OtherWaveform {
             let Some(at) = partners.choose(PARTNER, record.index, drawn(attempt)) else { continue };
             let seed = drawn(0);
             match self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n) {
-                Ok(valid) => return Ok(FoundClip { is_present: true, at, valid: Some(valid) }),
+                Ok(found) => return Ok(found),
                 // Without it the row is as good as any.
                 Err(error) if fills_missing && error.kind == ErrorKind::Null => {}
                 Err(error) if error.kind.is_record() => partners.report(PARTNER, at, error),
@@ -282,19 +289,17 @@ impl OtherWaveform {
             }
         }
         let (at, seed) = (record.index, drawn(0));
-        let valid = self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n)?;
-        Ok(FoundClip { is_present: true, at, valid: Some(valid) })
+        self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n)
     }
 
-    /// Reads the clip of the row at position `at` that begins there; returns which of its samples are not
-    /// padding.
+    /// Reads the clip of the row at position `at` that begins there.
     fn read_at(
         &mut self,
         at: u64,
         (seed, begin, view): (u64, ClipStart, u32),
         out: &mut [f32],
         n: usize,
-    ) -> Result<Range<usize>> {
+    ) -> Result<FoundClip> {
         let read = self.reader.read(at, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = read.numbered(at, seed, 0);
         let opened = self.decoder.open(&self.planner, &record)?;
@@ -307,6 +312,8 @@ impl OtherWaveform {
             out[..len].copy_from_slice(&clip[..len]);
             out[len..].fill(0.0);
         }
-        Ok(if plan.crop.padding().is_silent() { place.crop.taken() } else { 0..n })
+        let valid = if plan.crop.padding().is_silent() { place.crop.taken() } else { 0..n };
+        let n_valid = plan.valid_samples(&place.crop);
+        Ok(FoundClip { is_present: true, at, valid: Some(valid), n_valid })
     }
 }
