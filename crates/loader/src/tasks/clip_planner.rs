@@ -374,11 +374,15 @@ impl ClipPlanner {
     }
 
     /// Those of recordings of a row with places of their own. Spans are about the first recording: the place
-    /// is random in their stead.
+    /// is random in their stead. Others may be longer than a clip, even if the first one may not.
     pub(super) fn independent(&self) -> Self {
         self.of_rule(match self.plan.crop {
-            ClipRule::Clip(crop @ ClipCrop { place: CropPosition::Spans { .. }, .. }) => {
-                ClipRule::Clip(ClipCrop { place: CropPosition::Mode(CropMode::Random), ..crop })
+            ClipRule::Clip(crop) => {
+                let place = match crop.place {
+                    CropPosition::Spans { .. } => CropPosition::Mode(CropMode::Random),
+                    place @ CropPosition::Mode(_) => place,
+                };
+                ClipRule::Clip(ClipCrop { place, takes_whole: false, ..crop })
             }
             crop => crop,
         })
