@@ -126,6 +126,10 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "augment_bits" => "the 64 random bits of the clip, signed".to_owned(),
         "attention_mask" => "1 where the features are valid, 0 where they are padding".to_owned(),
         "partner_index" => "the row of each recording, in the order of audio".to_owned(),
+        "audio_valid_samples" => {
+            "samples of each recording that are not padding, in the order of audio".to_owned()
+        }
+        "audio_valid_frames" => "frames of these samples".to_owned(),
         "audio_mask" => "1 where the row has the recording, in the order of audio, 0 for zeros".to_owned(),
         "bucket" => "number of the bucket of the row's length".to_owned(),
         "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),

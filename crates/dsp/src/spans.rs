@@ -35,6 +35,11 @@ fn widened(span: &Range<u64>, least: u64, n: u64) -> Range<u64> {
 }
 
 impl SpanRule {
+    /// What messages call a span.
+    pub fn noun(self) -> &'static str {
+        if self == Self::Region { "region" } else { "span" }
+    }
+
     /// The clip of `clip` samples of a recording of `n`; `None` if there are no spans. A recording shorter
     /// than the clip is in it as a whole.
     ///

@@ -267,7 +267,7 @@ def test_wrong_tables(tmp_path: Path) -> None:
 
 
 def test_recordings_without_regions(files: Path, tmp_path: Path) -> None:
-    with pytest.raises(forebay.ForebayError, match=r'row 4: .*no span within its recording; give empty="random"'):
+    with pytest.raises(forebay.ForebayError, match=r'row 4: .*no region within its recording; give empty="random"'):
         rows(forebay.Loader(files, crop=crops.Annotated(ROWS), **GIVEN))
     with pytest.raises(ConfigError, match=r'crop: no recording has annotations; .*"0.wav", annotations "b"'):
         forebay.Loader(files, crop=crops.Annotated([("b", 0.0, 1.0)]), **GIVEN)
@@ -285,7 +285,7 @@ def test_recordings_without_regions(files: Path, tmp_path: Path) -> None:
 def test_wrong_regions_in_columns(tmp_path: Path) -> None:
     for regions, message in {
         ((0.1,), (0.05,)): "which ends before it begins",
-        ((0.1,), (float("nan"),)): "a span has NaN",
+        ((0.1,), (float("nan"),)): "a region has NaN",
         ((0.1, 0.2), (0.3,)): "the row has 2 starts and 1 ends",
     }.items():
         columns = {name: pa.array([list(values)]) for name, values in zip(("a", "b"), regions, strict=True)}
@@ -327,5 +327,5 @@ def test_a_region_without_a_length_is_none(files: Path) -> None:
     crop = crops.Annotated([("0.wav", 0.1, 0.1), *(row for row in ROWS if row[0] != "0.wav")])
     assert crop.seconds(["0.wav"]) == [0.0]
     only = forebay.sampling.Weighted([float(number == 0) for number in range(len(REGIONS))])
-    with pytest.raises(forebay.ForebayError, match=r"row 0: .*no span within its recording"):
+    with pytest.raises(forebay.ForebayError, match=r"row 0: .*no region within its recording"):
         rows(forebay.Loader(files, crop=crop, sampling=only, **GIVEN))

@@ -12,7 +12,7 @@ import pytest
 
 import forebay
 from conformance import conforms, spawned
-from forebay import ConfigError, StateError, augment, crops, features
+from forebay import ConfigError, StateError, augment, crops, features, sampling
 from stems import RATE
 from windows import wav
 
@@ -235,6 +235,180 @@ def test_missing_ones_are_zeros(tmp_path: Path) -> None:
     assert 5 not in partners
 
 
+def test_a_missing_one_does_not_depend_on_the_first(tmp_path: Path) -> None:
+    """Dither covers all of its zeros, however long the mixture is, as it covers a recording."""
+    table = write(tmp_path)
+    rows = [json.loads(line) | {"voice": None} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"independent": ["voice"], "missing_audio": "zeros", "augment": [augment.Dither(0.01)], "clip_seconds": 0.1}
+    for batch in batches(table, **given, outputs=["audio_valid_samples"]):
+        assert (batch["voice"] != 0).all()
+        assert (batch["audio_valid_samples"][:, 1] == 0).all()
+
+
+LENGTHS: list[dict[str, Any]] = [
+    {"crop": crops.Start()},
+    {"crop": crops.Center()},
+    {"crop": crops.End(), "features": BANDS},
+    {"crop": crops.Start(pad="repeat")},
+    {"crop": crops.Start(pad="noise", noise_db=-40.0), "augment": [augment.Roll(0.5)]},
+    {"crop": crops.Views(2, crops.End())},
+]
+
+
+@pytest.mark.parametrize("given", LENGTHS)
+def test_lengths_of_each(given: dict[str, Any], tmp_path: Path) -> None:
+    """They are those of loaders of one recording each, and `valid_samples` is that of the first."""
+    table = write(tmp_path)
+    given = {"clip_seconds": 0.09, "outputs": ["valid_samples", "valid_frames"], **given}
+    each = [f"audio_{name}" for name in given["outputs"]]
+    both = batches(table, **given | {"outputs": [*given["outputs"], *each]}, independent=["voice"])
+    for at, name in enumerate(("mix", "voice")):
+        alone = batches(table, **given | {"audio": {name: name}})
+        assert len({int(n) for batch in alone for n in batch["valid_samples"].flat}) > 1 or "repeat" in str(given)
+        for one, other in zip(alone, both, strict=True):
+            for output in given["outputs"]:
+                np.testing.assert_array_equal(one[output], other[f"audio_{output}"][..., at])
+                if at == 0:
+                    np.testing.assert_array_equal(one[output], other[output])
+    with forebay.Loader(table, **GIVEN | given | {"outputs": each}, independent=["voice"]) as loader:
+        shapes = {field["name"]: field["shape"] for field in loader.fields}
+        assert shapes["audio_valid_samples"] == next(loader)["audio_valid_samples"].shape[1:]
+
+
+def test_lengths_of_partners(tmp_path: Path) -> None:
+    table = write(tmp_path)
+    given: dict[str, Any] = {"independent": {"voice": "speaker"}, "clip_seconds": 0.1}
+    for batch in batches(table, **given, outputs=["audio_valid_samples"]):
+        expected = [min(length(partner), 800) for partner in batch["partner_index"][:, 1]]
+        assert batch["audio_valid_samples"][:, 1].tolist() == expected
+
+
+def test_a_limit_of_the_length_is_about_the_first(tmp_path: Path) -> None:
+    """`whole=True` leaves out rows whose mixture is cut; a longer recording beside it is cut."""
+    table = write(tmp_path)
+    given: dict[str, Any] = {"crop": crops.Start(whole=True), "clip_seconds": 0.1}
+    for independent in (["voice"], {"voice": "speaker"}):
+        with forebay.Loader(table, **GIVEN | given, independent=independent) as loader:
+            for batch in loader:
+                rows = batch.get("partner_index", batch["index"][:, None])[:, -1]
+                for row, voice in zip(rows, batch["voice"], strict=True):
+                    whole = sound(int(row), "voice", length(int(row)))[:800]
+                    np.testing.assert_array_equal(voice[: len(whole)], whole.astype(np.float32) / 32768)
+            assert loader.stats()["records_failed"] == 0
+            assert loader.partner_errors() == []
+    with forebay.Loader(table, **GIVEN | given | {"clip_seconds": 0.065}, independent=["voice"]) as loader:
+        assert [int(row) for batch in loader for row in batch["index"]] == [0, 1, 2, 7]
+        assert {error["kind"] for error in loader.errors()} == {"too_large"}
+
+
+def test_steps_change_each_column_of_a_list(tmp_path: Path) -> None:
+    table = write(tmp_path, 8, (900, 700, 800))
+    given: dict[str, Any] = {
+        "audio": {"mix": "mix", "both": ["voice", "mix"]}, "independent": ["both"], "crop": crops.Start(),
+    }  # fmt: skip
+    only = augment.Only("both", [augment.Gain((-6.0, 6.0))])
+    level = augment.Level(-20.0, of="both")
+    for plain, changed, levelled in zip(
+        *(batches(table, **given, augment=steps) for steps in ([], [only], [level])), strict=True
+    ):
+        gains = np.abs(changed["both"]).sum(2) / np.abs(plain["both"]).sum(2)
+        assert not np.isclose(gains[:, 0], gains[:, 1]).any()
+        assert not np.isclose(gains, 1.0).any()
+        np.testing.assert_allclose(np.sqrt(np.square(levelled["both"]).mean(2)), 0.1, rtol=1e-5)
+        for batch in (changed, levelled):
+            np.testing.assert_array_equal(batch["mix"], plain["mix"])
+
+
+def test_draws_are_those_that_were_applied(tmp_path: Path) -> None:
+    """An output about a step for one field has what that field drew; else what the first recording drew."""
+    table = write(tmp_path, 8, (900, 700, 800))
+    given: dict[str, Any] = {"independent": ["voice"], "crop": crops.Start()}
+    gain = augment.Gain((-6.0, 6.0))
+    plain = batches(table, **given)
+    for steps, name in ([augment.Only("voice", [gain]), gain], "voice"), ([gain], "mix"):
+        alone = batches(table, **given, augment=steps[:1], outputs=["gain_db"])
+        for one, other in zip(plain, alone, strict=True):
+            gains = np.abs(other[name]).sum(1) / np.abs(one[name]).sum(1)
+            np.testing.assert_allclose(other["gain_db"], 20 * np.log10(gains), atol=1e-4)
+        with forebay.Loader(table, **GIVEN | given, augment=steps, outputs=["gain_db"]) as loader:
+            planned = loader.plan(8, outputs=["gain_db"])["gain_db"]
+            made = np.concatenate([batch["gain_db"] for batch in loader])
+        np.testing.assert_array_equal(planned, made)
+        np.testing.assert_array_equal(made, np.concatenate([batch["gain_db"] for batch in alone]))
+
+
+def test_recordings_that_were_read_are_named(tmp_path: Path) -> None:
+    """A response of one field is named, and one of all is that of the first recording."""
+    table = write(tmp_path / "rows", 8, (900, 700, 800))
+    (tmp_path / "rooms").mkdir()
+    for room in range(8):  # of one sample, by which the clip is delayed
+        response = np.zeros(40)
+        response[[0, room + 1]] = 30_000, 15_000
+        (tmp_path / "rooms" / f"{room}.wav").write_bytes(wav(response, RATE))
+    reverb = augment.Reverb(tmp_path / "rooms")
+    given: dict[str, Any] = {
+        "independent": ["voice"], "crop": crops.Start(), "outputs": ["reverb_index"], "infinite": False,
+    }  # fmt: skip
+    plain = batches(table, **given | {"outputs": []})
+    for steps, name in ([augment.Only("voice", [reverb])], "voice"), ([reverb], "mix"):
+        with forebay.Loader(table, **GIVEN | given, augment=steps) as loader:
+            planned = loader.plan(8, outputs=["reverb_index"])["reverb_index"]
+            changed = list(loader)
+        np.testing.assert_array_equal(planned, np.concatenate([batch["reverb_index"] for batch in changed]))
+        for one, other in zip(plain, changed, strict=True):
+            for before, after, room in zip(one[name], other[name], other["reverb_index"], strict=True):
+                echo = before.copy()
+                echo[room + 1 :] += before[: -(room + 1)] / 2
+                np.testing.assert_allclose(after / np.linalg.norm(after), echo / np.linalg.norm(echo), atol=1e-3)
+    mix = augment.Only("voice", [augment.Mix(tmp_path / "rooms", snr_db=(0.0, 20.0))])
+    names = ["mix_index", "mix_snr_db"]
+    with forebay.Loader(table, **GIVEN | given | {"outputs": names}, augment=[mix]) as loader:
+        mixed = loader.plan(8, outputs=names)
+        changed = list(loader)
+    for name in names:
+        np.testing.assert_array_equal(mixed[name], np.concatenate([batch[name] for batch in changed]))
+
+
+def test_rows_without_another_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = write(tmp_path)
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    rows[1]["speaker"] = rows[2]["speaker"] = None
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def told(**given: Any) -> list[str]:
+        caplog.clear()
+        with forebay.Loader(table, **GIVEN, **given):
+            return [record.message for record in caplog.records if "independent" in record.message]
+
+    speaker = {"voice": "speaker"}
+    (message,) = told(independent=speaker)
+    assert 'column "speaker" has 2 rows without a value and 1 row with a value that no other row has' in message
+    # 4 and 6 are of one speaker, and 6 is not among the partners.
+    (message,) = told(independent=speaker, exclude=[1, 6])
+    assert '"speaker" has 1 row without a value and 2 rows with a value that no other row has' in message
+    known = sampling.Where("speaker", values=["a"])
+    assert told(independent=speaker, sampling=known) == told(independent=["voice"]) == []
+    both = {"audio": {"mix": "mix", "voice": ["voice", "voice"]}, "independent": speaker}
+    caplog.clear()
+    with forebay.Loader(table, **GIVEN | both):
+        assert len(caplog.records) == 1
+
+
+def test_rows_of_weight_0_are_partners(tmp_path: Path) -> None:
+    """As of `Mix`: what `sampling=` keeps, whatever its weight; `Where` leaves rows out."""
+    table = write(tmp_path, 24)
+    rows = [json.loads(line) | {"weight": float(row % 2)} for row, line in enumerate(table.read_text().splitlines())]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found: dict[str, set[int]] = {}
+    for name, part in {"weight": sampling.Weighted("weight"), "where": sampling.Where("weight", minimum=1)}.items():
+        all_of = [batches(table, independent={"voice": "speaker"}, sampling=part, seed=seed) for seed in range(4)]
+        for batch in itertools.chain(*all_of):
+            assert (batch["index"] % 2 == 1).all()
+            found.setdefault(name, set()).update(batch["partner_index"][:, 1] % 2)
+    assert found == {"weight": {0, 1}, "where": {1}}
+
+
 def test_the_same_column_twice(tmp_path: Path) -> None:
     """A reference of the same speaker is the recording of another row."""
     table = write(tmp_path)
@@ -255,7 +429,8 @@ def test_independent_recordings_conform(order: str, processes: ProcessPoolExecut
         (tmp_path / bad).write_bytes(b"no recording")
     given: dict[str, Any] = {
         "features": WAVEFORM, "clip_seconds": 0.02, "batch_size": 8, "n_workers": 2, "shuffle_min_size": 20,
-        "shuffle_buffer_size": 40, "infinite": True, "targets": {}, "augment": [augment.Gain(6.0)],
+        "shuffle_buffer_size": 40, "infinite": True, "targets": {}, "outputs": ["audio_valid_samples", "gain_db"],
+        "augment": [augment.Only("own", [augment.Gain((-6.0, 6.0))]), augment.Only("stems", [augment.Gain(6.0)])],
         "audio": {"mix": "mix", "stems": ["voice", "mix"], "own": "voice"},
         "independent": {"stems": "speaker", "own": None},
     }  # fmt: skip
@@ -308,6 +483,18 @@ def test_the_recipe_has_it(tmp_path: Path) -> None:
         ({"independent": ["voice"], "augment": [augment.Speed((0.9, 1.1))]}, "augment has Speed"),
         ({"independent": ["voice"], "augment": [augment.Remix(2)]}, "augment has Remix"),
         ({"independent": {"voice": "singer"}}, "singer"),
+        (
+            {
+                "independent": ["voice"],
+                "augment": [augment.Only("voice", [augment.Mix(snr_db=5.0, targets="union")])],
+                "targets": {"label": forebay.targets.MultiHot("speaker", classes="data")},
+            },
+            r'a Mix that mixes targets in Only\("voice"\), and targets are those of the first recording',
+        ),
+        (
+            {"outputs": ["audio_valid_frames"], "audio": None, "audio_column": "mix"},
+            'outputs has "audio_valid_frames", which is about each of the recordings in audio, .*; give "valid_frames"',
+        ),
     ],
 )
 def test_wrong_parameters_are_refused(given: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -224,13 +224,15 @@ impl Augment {
     }
 
     /// The same for these of a row's waveforms alone, which are changed by themselves: without the steps for
-    /// fields that are not among them. The others draw what they drew.
+    /// fields that have none of them. The others draw what they drew.
     #[must_use]
     pub fn of_waveforms(&self, part: &Range<usize>) -> Self {
         let within = |only: &Only| {
-            (part.start <= only.waveforms.start && only.waveforms.end <= part.end).then(|| Only {
+            let start = only.waveforms.start.max(part.start);
+            let end = only.waveforms.end.min(part.end);
+            (start < end).then(|| Only {
                 field: only.field.clone(),
-                waveforms: only.waveforms.start - part.start..only.waveforms.end - part.start,
+                waveforms: start - part.start..end - part.start,
                 of: part.len(),
             })
         };
@@ -270,6 +272,12 @@ impl Augment {
             })
         });
         drawn.next().unwrap_or(f64::NAN)
+    }
+
+    /// The waveforms that the first step of a class changes alone; `None` if it changes all of a row.
+    pub fn only_of(&self, outcome: Outcome) -> Option<Range<usize>> {
+        let first = self.steps().find(|step| step.kind.name() == outcome.class())?;
+        first.only.as_ref().map(|only| only.waveforms.clone())
     }
 
     /// The first `Reverb` or, else, the first `Mix`, with its draws, if it is applied.

@@ -54,6 +54,11 @@ impl Outcome {
         ),
     ];
 
+    /// The class of the step that it is of.
+    pub fn class(self) -> &'static str {
+        Self::ALL.iter().find(|(outcome, ..)| *outcome == self).map_or("", |(_, _, class, _)| class)
+    }
+
     /// The outcome with that name, the class of its step, and its meaning.
     pub fn named(name: &str) -> Option<(Self, &'static str, &'static str)> {
         let (outcome, _, class, meaning) = Self::ALL.iter().find(|(_, known, ..)| *known == name)?;

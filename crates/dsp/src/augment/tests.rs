@@ -545,6 +545,23 @@ fn steps_of_some_waveforms() {
     }
 }
 
+#[test]
+fn a_step_for_a_field_changes_each_of_its_waveforms() {
+    let both = || Some(Only { field: "both".into(), waveforms: 0..0, of: 0 });
+    let gain = Step { only: both(), ..step(StepKind::Gain { db: bounds(6.0, 6.0) }) };
+    let level = StepKind::Level { db: bounds(-20.0, -20.0), loudness: Loudness::Rms, of: both(), peak: None };
+    let all = Augment::new(vec![gain, step(level)]).over(4, |_| Some((2..4, 4)));
+    assert_eq!(all.only_of(Outcome::Gain), Some(2..4));
+    assert_eq!((all.only_of(Outcome::Level), all.only_of(Outcome::Clip)), (None, None));
+    for (part, n) in [(0..2, 0), (2..3, 2), (3..4, 2), (1..4, 2)] {
+        let some = all.of_waveforms(&part);
+        assert_eq!(some.steps().count(), n);
+        for step in some.steps().filter(|_| part.start > 1) {
+            assert!(step.only.as_ref().is_none_or(|only| only.waveforms == (0..1) && only.of == 1));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_masks_fit(

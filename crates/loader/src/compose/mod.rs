@@ -10,7 +10,7 @@ pub mod identity;
 mod opened_source;
 mod rows_by_length;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 pub use opened_source::{ClassNamesOf, OpenedSource, source_problems};
 
@@ -18,6 +18,7 @@ use crate::{
     LoaderConfig, Result,
     config::{Exclude, OrderChoice},
     engine::Plan,
+    error::counted,
     order::{Batching, Buckets},
     sampling::{ClassCounts, LeftOut, SameClass},
     seed::mix,
@@ -55,8 +56,8 @@ pub enum PartClip {
     Row,
     /// At a place of its own.
     Recording,
-    /// At a place of its own in the recording of another row of the same class.
-    Partner(SameClass),
+    /// At a place of its own in the recording of another row of the same class in this column.
+    Partner(SameClass, String),
 }
 
 /// What the engine runs, and what is told of it.
@@ -178,17 +179,23 @@ pub fn reading(
     others: Vec<RowPart>,
     (positions, starts, exclude): (&Positions, &[u64], &[u64]),
 ) -> AudioPlan {
-    let of = |RowPart { source, clip }| {
+    let mut told = HashSet::new();
+    let mut of = |RowPart { source, clip }| {
         let rows = Arc::new(Selection::new(source, positions.clone()));
         match clip {
             PartClip::Row => OtherRecordings::new(rows),
             PartClip::Recording => OtherRecordings::independent(rows, None),
-            PartClip::Partner(same_class) => {
+            PartClip::Partner(same_class, column) => {
                 let same_class = Arc::new(same_class);
                 let kept = match exclude {
                     [] => same_class.clone(),
                     _ => Arc::new(same_class.without(exclude)),
                 };
+                if !told.contains(&column) {
+                    tell_of_alone(&column, kept.alone(starts, exclude));
+                    // bounded: by the recordings of a row.
+                    told.insert(column);
+                }
                 let partners = MixSource::new(rows.clone(), starts.into(), exclude.to_vec())
                     .of_own_rows(positions.clone(), Some(same_class))
                     .named("a recording of another row");
@@ -197,8 +204,24 @@ pub fn reading(
             }
         }
     };
-    let waveforms = audio.waveforms.map(|waveforms| waveforms.reading(others.into_iter().map(of).collect()));
+    let others = others.into_iter().map(&mut of).collect();
+    let waveforms = audio.waveforms.map(|waveforms| waveforms.reading(others));
     AudioPlan { waveforms, ..audio }
+}
+
+/// Logs how many rows have their own recording, where that of another one with an equal value in this column
+/// was asked for: those without a value, and those of which no other row has it.
+fn tell_of_alone(column: &str, [without, alone]: [u64; 2]) {
+    let rows = |n: u64, which: &str| (n > 0).then(|| format!("{} {which}", counted(n, "row")));
+    let which = [rows(without, "without a value"), rows(alone, "with a value that no other row has")];
+    let which: Vec<_> = which.into_iter().flatten().collect();
+    if !which.is_empty() {
+        log::warn!(
+            "independent: column {column:?} has {}, which get their own recording in place of another row's; sampling= can leave \
+             such rows out, and partner_index tells them",
+            which.join(" and ")
+        );
+    }
 }
 
 fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {

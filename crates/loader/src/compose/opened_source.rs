@@ -157,7 +157,7 @@ fn other_recordings(
             ClipOf::Row => PartClip::Row,
             ClipOf::Recording => PartClip::Recording,
             ClipOf::Partner(column) => {
-                PartClip::Partner(SameClass::of_column(source, column, positions.clone())?)
+                PartClip::Partner(SameClass::of_column(source, column, positions.clone())?, column.to_owned())
             }
         };
         Ok(RowPart { source: Arc::new(found), clip })
@@ -356,11 +356,11 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     if let Some(all) = spans.as_ref().and_then(SpanSource::annotations) {
         check_annotations("crop", all, source)?;
     }
-    let mask = config.audio.as_ref().filter(|_| config.missing_audio == "zeros");
     let has_partners = config.independent.iter().any(|independent| independent.columns().next().is_some());
     Outputs::new(OutputInputs {
-        partners: config.audio.as_ref().filter(|_| has_partners).map(Waveforms::n_waveforms),
-        mask: mask.map(Waveforms::n_waveforms),
+        n_waveforms: config.audio.as_ref().map(Waveforms::n_waveforms),
+        has_mask: config.audio.is_some() && config.missing_audio == "zeros",
+        has_partners,
         spans,
         views: crop.and_then(CropConfig::views),
         lengths: crop.and_then(CropConfig::whole).map(|_| match &config.features {

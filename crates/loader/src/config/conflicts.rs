@@ -5,7 +5,10 @@ use crate::{
     order::Order,
     sampling::Sampling,
     tasks::Outputs,
-    transform::{Augment, augment::StepKind},
+    transform::{
+        Augment,
+        augment::{MixTargets, Step, StepKind},
+    },
 };
 
 impl LoaderConfig {
@@ -58,6 +61,13 @@ impl LoaderConfig {
                  packed=True; valid_samples and valid_frames tell that of other clips"
                     .to_owned(),
             );
+        }
+        let of_each = |name: &&String| name.starts_with("audio_valid_");
+        if let Some(name) = self.outputs.iter().find(of_each).filter(|_| self.audio.is_none()) {
+            problems.push(format!(
+                "outputs has {name:?}, which is about each of the recordings in audio, and audio names none; give {:?}",
+                name.trim_start_matches("audio_")
+            ));
         }
         problems.extend(self.counted_target().err().map(|error| error.message));
         problems.extend(self.rate_problem());
@@ -125,6 +135,19 @@ impl LoaderConfig {
             ));
         }
         let AugmentObject::Steps { augment, .. } = &self.augment else { return None };
+        let is_alone = |step: &Step| {
+            let field = step.only.as_ref().map(|only| &only.field);
+            field.is_some_and(|field| self.independent.iter().any(|independent| independent.names(field)))
+        };
+        let mixes =
+            |step: &Step| matches!(&step.kind, StepKind::Mix(mixing) if mixing.targets != MixTargets::Keep);
+        if let Some(step) = augment.steps().find(|step| mixes(step) && is_alone(step)) {
+            let field = step.only.as_ref().map_or("", |only| &*only.field);
+            return Some(format!(
+                "augment has a Mix that mixes targets in Only({field:?}), and targets are those of the first recording; give \
+                 targets=\"keep\" in Mix"
+            ));
+        }
         let is_of_row = |kind: &StepKind| matches!(kind, StepKind::Speed { .. } | StepKind::Remix { .. });
         let step = augment.steps().find(|step| is_of_row(&step.kind))?;
         Some(format!(

@@ -245,7 +245,8 @@ macro_rules! loader_parameters {
         /// positions. For few rows only: each position in an infinite stream has 16 substitutes.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
         /// Additional fields of a batch: any of `"path"`, `"start"`, `"valid_samples"`, `"valid_frames"`,
-        /// `"shard"`, `"row"`, `"window"`, `"augment_bits"` and `"slot"`, and the draws of `augment`.
+        /// `"shard"`, `"row"`, `"window"`, `"augment_bits"`, `"slot"`, `"audio_valid_samples"` and
+        /// `"audio_valid_frames"`, and the draws of `augment`.
         /// `"path"`: list of str, the recording's path in its row; empty if there is none, if it is not
         /// UTF-8, or above 4096 bytes. `"start"`: float64 `[batch]`, start of the clip in its recording, in
         /// seconds; below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at
@@ -254,7 +255,9 @@ macro_rules! loader_parameters {
         /// `[batch]`, number of the window in its recording. `"augment_bits"`: int64 `[batch]`, the random
         /// bits of the clip, from which steps of augmentation draw, for `forebay.torch.Augment`. `"slot"`:
         /// int64 `[batch]`, the place of the example in the batch as it was drawn; above its row number
-        /// where a finite pass leaves out bad records before it. Draws of `augment`, float64 `[batch]`
+        /// where a finite pass leaves out bad records before it. `"audio_valid_samples"` and
+        /// `"audio_valid_frames"`: int64 `[batch, recordings]`, those of each recording, in the order of
+        /// `audio`; 0 for one that is missing. Draws of `augment`, float64 `[batch]`
         /// (`"mix_index"` and `"reverb_index"` int64): see docs/augmentation.md. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Added to the niceness of the threads that decode, so that the training loop comes first where all

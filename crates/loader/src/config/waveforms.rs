@@ -137,6 +137,10 @@ impl Independent {
         }
     }
 
+    pub(super) fn names(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, _)| name == field)
+    }
+
     /// The columns by which partners are found.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.fields.iter().filter_map(|(_, column)| column.as_ref())

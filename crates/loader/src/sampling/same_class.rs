@@ -71,16 +71,38 @@ impl SameClass {
         }
     }
 
+    /// The number of positions without a class, and of those with classes that no other position of their
+    /// part has: parts begin at `starts`, whose last is the number of all. Those that are `excluded`, and are
+    /// in no class, do not count.
+    pub fn alone(&self, starts: &[u64], excluded: &[u64]) -> [u64; 2] {
+        let excluded: HashSet<_> = excluded.iter().collect();
+        let mut counts = [0; 2];
+        for part in starts.windows(2) {
+            for at in (part[0]..part[1]).filter(|at| !excluded.contains(at)) {
+                let ids = self.classes.of(self.positions.row(at));
+                let has_other = |&id: &u32| self.members(id, &(part[0]..part[1])).len() > 1;
+                counts[0] += u64::from(ids.is_empty());
+                counts[1] += u64::from(!ids.is_empty() && !ids.iter().any(has_other));
+            }
+        }
+        counts
+    }
+
+    /// The positions of a class that are `within`.
+    fn members(&self, id: u32, within: &Range<u64>) -> &[u64] {
+        let begin = (id as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
+        let members = &self.members[begin..self.ends[id as usize]];
+        let place = |position: u64| members.partition_point(|&member| member < position);
+        &members[place(within.start)..place(within.end)]
+    }
+
     /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits
     /// for a choice among them. `None` if the row has no class. The row's own positions are among them.
     pub fn draw(&self, own: u64, within: Range<u64>, bits: u64) -> Option<(&[u64], u64)> {
         let classes = self.classes.of(self.positions.row(own));
         // The whole part of a number from 0 to the number of classes, and its fraction.
         let drawn = u128::from(bits) * classes.len() as u128;
-        let id = *classes.get((drawn >> 64) as usize)? as usize;
-        let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let members = &self.members[begin..self.ends[id]];
-        let place = |position: u64| members.partition_point(|&member| member < position);
-        Some((&members[place(within.start)..place(within.end)], drawn as u64))
+        let id = *classes.get((drawn >> 64) as usize)?;
+        Some((self.members(id, &within), drawn as u64))
     }
 }

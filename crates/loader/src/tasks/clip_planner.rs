@@ -92,10 +92,14 @@ impl AudioPlan {
 
     /// Frames of these samples.
     pub(super) fn valid_frames(&self, crop: &Crop) -> usize {
-        let n = self.clip_len(crop);
+        self.frames_of(self.valid_samples(crop), self.clip_len(crop))
+    }
+
+    /// Frames of so many samples at the front of `n`; of a whole recording, of all.
+    pub(super) fn frames_of(&self, n_valid: usize, n: usize) -> usize {
         match self.padded_axis() {
             Some(axis) => self.features.shape(n).get(axis).copied().unwrap_or(0),
-            None => self.features.n_frames(self.valid_samples(crop), n),
+            None => self.features.n_frames(n_valid, n),
         }
     }
 
@@ -370,11 +374,15 @@ impl ClipPlanner {
     }
 
     /// Those of recordings of a row with places of their own. Spans are about the first recording: the place
-    /// is random in their stead.
+    /// is random in their stead. Others may be longer than a clip, even if the first one may not.
     pub(super) fn independent(&self) -> Self {
         self.of_rule(match self.plan.crop {
-            ClipRule::Clip(crop @ ClipCrop { place: CropPosition::Spans { .. }, .. }) => {
-                ClipRule::Clip(ClipCrop { place: CropPosition::Mode(CropMode::Random), ..crop })
+            ClipRule::Clip(crop) => {
+                let place = match crop.place {
+                    CropPosition::Spans { .. } => CropPosition::Mode(CropMode::Random),
+                    place @ CropPosition::Mode(_) => place,
+                };
+                ClipRule::Clip(ClipCrop { place, takes_whole: false, ..crop })
             }
             crop => crop,
         })
@@ -476,16 +484,24 @@ impl ClipPlanner {
                 CropPosition::Spans { rule, are_required } => {
                     // A second of the recording has fewer samples if it is played faster.
                     let second = f64::from(rate) * f64::from(sample_rate) / f64::from(played);
-                    let grid =
-                        Grid { n, rate: second, source_rate: sample_rate, row_start: of.start_seconds() };
+                    let grid = Grid {
+                        n,
+                        rate: second,
+                        source_rate: sample_rate,
+                        row_start: of.start_seconds(),
+                        noun: rule.noun(),
+                    };
                     let spans = self.spans.as_ref();
                     let found = spans.map(|spans| spans.place(rule, values, grid, (padding, clip), seed));
                     match found.transpose()?.flatten() {
                         Some(crop) => crop,
                         None if !are_required => crop(CropMode::Random, padding, n, clip, seed),
                         None => {
-                            let message = "crop: the row has no span within its recording; give empty=\"random\", or \
-                                           leave such rows out with sampling=";
+                            let message = format!(
+                                "crop: the row has no {} within its recording; give empty=\"random\", or leave such rows out \
+                                 with sampling=",
+                                grid.noun
+                            );
                             return Err(Error::new(ErrorKind::Schema, message));
                         }
                     }

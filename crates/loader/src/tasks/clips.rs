@@ -205,10 +205,24 @@ struct RenderedClip {
     /// How many times faster than at its own rate the recording is played.
     speed: f64,
     bits: Option<u64>,
+    /// The samples of each waveform that are its recording's, of a row with several.
+    n_valid: SmallVec<[usize; 4]>,
     mixed: Range<usize>,
     /// The position of its impulse response.
     response: Option<u64>,
     rolled: RolledFrames,
+}
+
+impl AudioPlan {
+    /// The samples of each waveform of each clip that are its recording's, or frames of these.
+    fn lengths(&self, made: &[RenderedClip], frames: bool) -> Value {
+        let each = made.iter().flat_map(|made| made.n_valid.iter().map(move |&n| (made, n)));
+        let number = |(made, n): (&RenderedClip, usize)| match frames && n > 0 {
+            true => self.frames_of(n, self.clip_len(&made.crop)),
+            false => n,
+        };
+        Value::List(each.map(|each| Value::Int(number(each) as i64)).collect())
+    }
 }
 
 /// Writes the number of values of each field that has a length beside it, which is the field before.
@@ -339,7 +353,7 @@ impl ClipMaker {
             let ClipPlace { crop, speed, .. } = place;
             let clip_samples = plan.clip_len(&crop);
             if let Some(waveforms) = &mut self.waveforms {
-                waveforms.join(record, (place, view), clips, clip_samples)?;
+                waveforms.join(record, (place, view), (clips, plan.valid_samples(&crop)), clip_samples)?;
             }
             let waveforms = self.waveforms.as_ref();
             clips = waveforms.map_or(clips, WaveformReader::joined);
@@ -413,8 +427,9 @@ impl ClipMaker {
             }
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();
-            // bounded: a few clips of a recording.
-            made.push(RenderedClip { crop, speed, bits, mixed, response, rolled });
+            // bounded: a few clips of a recording, and the waveforms of a row.
+            let n_valid = waveforms.into_iter().flat_map(WaveformReader::n_valid).collect();
+            made.push(RenderedClip { crop, speed, bits, n_valid, mixed, response, rolled });
         }
         Ok((values, made))
     }
@@ -485,6 +500,7 @@ impl ClipMaker {
                 OutputField::ValidFrames => {
                     of_clips(&|made| Value::Int(plan.valid_frames(&made.crop) as i64))
                 }
+                OutputField::ValidOfEach { frames } => plan.lengths(made, *frames),
                 OutputField::AudioMask => {
                     let present = self.waveforms.iter().flat_map(WaveformReader::present);
                     Value::List(present.map(|present| Value::Int(present.into())).collect())
@@ -555,8 +571,8 @@ impl ClipMaker {
             | (Outcome::MixWeight, Some(Amount::Weight(number))) => number,
             (Outcome::Speed, _) => made.speed,
             _ => {
-                let augment = &self.task.planner.plan().augment;
-                made.bits.map_or(f64::NAN, |bits| augment.drawn(bits, outcome))
+                let plan = self.task.planner.plan();
+                made.bits.map_or(f64::NAN, |bits| plan.augment.drawn(plan.bits_of(outcome, bits), outcome))
             }
         };
         Value::Float(number)

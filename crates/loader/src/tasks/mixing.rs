@@ -203,6 +203,7 @@ impl Mixer {
 pub fn planned_value(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> PlannedValue {
     let augment = &plan.augment;
     let bits = if let ClipRule::Clip(crop) = plan.crop { crop.seed(seed, 0, 0) } else { seed };
+    let bits = plan.bits_of(outcome, bits);
     let partner = |reading: PartnerReading, draws: &mut Draws| {
         let mix_sources = plan.mix_sources.get(draws.reading())?;
         (0..ATTEMPTS).find_map(|_| candidate(mix_sources, reading, own, draws).0)

@@ -112,6 +112,10 @@ pub(super) enum OutputField {
     ValidSamples,
     /// Frames of these samples.
     ValidFrames,
+    /// The same of each waveform of a row with several.
+    ValidOfEach {
+        frames: bool,
+    },
     /// As many ones as the features have valid places, samples or frames.
     Mask,
     /// Ones for the waveforms whose recordings the row has.
@@ -126,7 +130,7 @@ pub(super) enum OutputField {
 }
 
 /// The fields that examples have only on request, besides each [`Outcome`].
-const REQUESTED: [&str; 10] = [
+const REQUESTED: [&str; 12] = [
     "path",
     "start",
     "valid_samples",
@@ -137,12 +141,20 @@ const REQUESTED: [&str; 10] = [
     "window",
     "augment_bits",
     "slot",
+    "audio_valid_samples",
+    "audio_valid_frames",
 ];
 
 /// The problem with a list of names in which one is given twice.
 fn twice(parameter: &str, names: &[String]) -> Option<String> {
     let (_, name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))?;
     Some(format!("{parameter} has {name:?} twice"))
+}
+
+/// A field of a number for each of `n` waveforms of each clip.
+fn lengths_field(name: &str, views: Option<u32>, n: u64) -> Field {
+    let shape: Vec<_> = views.map(u64::from).into_iter().chain([n]).collect();
+    Field::stacked(name, DataType::Int64, shape)
 }
 
 /// The fields of an example, in order.
@@ -194,10 +206,12 @@ pub struct OutputInputs<'a> {
     pub lengths: Option<&'static str>,
     /// The names of the fields of features.
     pub taken: &'a [&'a str],
-    /// The number of the waveforms of a row, if a field tells which of them it has.
-    pub mask: Option<usize>,
-    /// The same, if some of them may be those of other rows.
-    pub partners: Option<usize>,
+    /// The number of the waveforms of a row, if it has several.
+    pub n_waveforms: Option<usize>,
+    /// Whether a field tells which of them a row has.
+    pub has_mask: bool,
+    /// Whether some of them may be those of other rows.
+    pub has_partners: bool,
 }
 
 impl Outputs {
@@ -220,8 +234,9 @@ impl Outputs {
             pairs,
             lengths,
             taken,
-            mask,
-            partners,
+            n_waveforms,
+            has_mask,
+            has_partners,
         } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
@@ -260,12 +275,11 @@ impl Outputs {
         }
         fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
         fields.push((OutputField::Index, number("index")));
-        let mask =
-            mask.map(|n| (OutputField::AudioMask, Field::stacked("audio_mask", DataType::Uint8, [n as u64])));
-        fields.extend(mask);
-        fields.extend(partners.map(|n| {
-            (OutputField::PartnerIndex, Field::stacked("partner_index", DataType::Int64, [n as u64]))
-        }));
+        let n = n_waveforms.unwrap_or(1) as u64;
+        let mask = || (OutputField::AudioMask, Field::stacked("audio_mask", DataType::Uint8, [n]));
+        fields.extend(has_mask.then(mask));
+        let partner = || (OutputField::PartnerIndex, Field::stacked("partner_index", DataType::Int64, [n]));
+        fields.extend(has_partners.then(partner));
         if pairs {
             fields.push((OutputField::MixupIndex, number("mixup_index")));
             fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
@@ -282,6 +296,8 @@ impl Outputs {
                 "window" => Some(OutputField::Window),
                 "augment_bits" => Some(OutputField::AugmentBits),
                 "slot" => Some(OutputField::Slot),
+                "audio_valid_samples" => Some(OutputField::ValidOfEach { frames: false }),
+                "audio_valid_frames" => Some(OutputField::ValidOfEach { frames: true }),
                 name => Outcome::named(name).map(|(outcome, ..)| OutputField::Outcome(outcome)),
             };
             let field = match &**name {
@@ -290,6 +306,7 @@ impl Outputs {
                 "valid_samples" | "valid_frames" | "augment_bits" => of_clip(name, DataType::Int64),
                 // The bounds of its axis are those of the features.
                 "attention_mask" => Field::new(name, DataType::Uint8, vec![Dim::Fixed(0)]),
+                "audio_valid_samples" | "audio_valid_frames" => lengths_field(name, views, n),
                 name => match Outcome::named(name) {
                     Some((Outcome::MixIndex | Outcome::ReverbIndex, ..)) => of_clip(name, DataType::Int64),
                     Some(_) => of_clip(name, DataType::Float64),

@@ -50,6 +50,8 @@ pub(super) struct Grid {
     pub source_rate: u32,
     /// Where the row begins in its recording, seconds.
     pub row_start: f64,
+    /// What messages call a span.
+    pub noun: &'static str,
 }
 
 impl Grid {
@@ -213,13 +215,13 @@ impl SpanColumns {
         if starts.len() != ends.len() {
             return Err(self.wrong(&format!("the row has {} starts and {} ends", starts.len(), ends.len())));
         }
-        let pair = |(start, end): (&'a Value, &'a Value)| match (self.names.len(), start) {
+        let wrong =
+            move |found: &str| Err(self.wrong(&format!("a {} {found}, expected [start, end]", grid.noun)));
+        let pair = move |(start, end): (&'a Value, &'a Value)| match (self.names.len(), start) {
             (2, _) => Ok((start, end)),
             (_, Value::List(pair)) if let [start, end] = &pair[..] => Ok((start, end)),
-            (_, Value::List(pair)) => {
-                Err(self.wrong(&format!("a span has {} numbers, expected [start, end]", pair.len())))
-            }
-            _ => Err(self.wrong("a span is null, expected [start, end]")),
+            (_, Value::List(pair)) => wrong(&format!("has {} numbers", pair.len())),
+            _ => wrong("is null"),
         };
         let each = starts.iter().zip(ends).map(pair);
         Ok(each.filter_map(move |pair| pair.and_then(|pair| self.on(pair, grid)).transpose()))
@@ -227,16 +229,17 @@ impl SpanColumns {
 
     /// A span in samples of the grid; `None` if it lies outside of the recording.
     fn on(&self, (start, end): (&Value, &Value), grid: Grid) -> Result<Option<Range<u64>>> {
+        let wrong = |found: String| Err::<f64, _>(self.wrong(&format!("a {} {found}", grid.noun)));
         let number = |value: &Value| match value {
             Value::Int(number) => Ok(*number as f64),
             Value::Float(number) if number.is_finite() => Ok(*number),
-            Value::Float(number) => Err(self.wrong(&format!("a span has {number}, expected finite numbers"))),
-            Value::Null => Err(self.wrong("a span has a null, expected numbers")),
-            _ => Err(self.wrong("a span has a value that is no number")),
+            Value::Float(number) => wrong(format!("has {number}, expected finite numbers")),
+            Value::Null => wrong("has a null, expected numbers".to_owned()),
+            _ => wrong("has a value that is no number".to_owned()),
         };
         let (start, end) = (number(start)?, number(end)?);
         if end < start {
-            return Err(self.wrong(&format!("a span is [{start}, {end}], which ends before it begins")));
+            return wrong(format!("is [{start}, {end}], which ends before it begins")).map(|_| None);
         }
         let rate = grid.rate;
         let sample = |at: f64| match self.unit {
@@ -264,7 +267,7 @@ mod tests {
         SpanColumns { names: ["a", "b"][..n].iter().map(ToString::to_string).collect(), values: [0, 1], unit }
     }
 
-    const GRID: Grid = Grid { n: 1000, rate: 100.0, source_rate: 200, row_start: 0.0 };
+    const GRID: Grid = Grid { n: 1000, rate: 100.0, source_rate: 200, row_start: 0.0, noun: "span" };
 
     fn found(columns: &SpanColumns, values: &[Value]) -> Result<Vec<(u64, u64)>> {
         let row: Row = values.iter().cloned().collect();

@@ -22,7 +22,9 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     seed::{Purpose, hash},
     source::Record,
-    transform::augment::{Augment, AugmentScratch, Clips, Draws, PartnerReading, References, StepKind},
+    transform::augment::{
+        Augment, AugmentScratch, Clips, Draws, Outcome, PartnerReading, References, StepKind,
+    },
 };
 
 /// How a partner is chosen.
@@ -33,6 +35,27 @@ const PARTNER: PartnerReading = PartnerReading { is_own: true, near: None, is_re
 pub(super) struct WaveformGroup {
     pub waveforms: Range<usize>,
     pub augment: Augment,
+    /// Whether the impulse response that a batch names is theirs.
+    names_response: bool,
+}
+
+/// The random bits of the steps of a waveform that is independent of the first, of those of the clip.
+fn bits_alone(of_clip: u64, waveform: usize) -> u64 {
+    hash(of_clip, Purpose::Independent, [waveform as u64])
+}
+
+impl AudioPlan {
+    /// The first of the waveforms that the step of an outcome changes, if they are independent of the first
+    /// recording.
+    fn alone(&self, outcome: Outcome) -> Option<usize> {
+        let start = self.augment.only_of(outcome)?.start;
+        self.waveforms.as_ref().filter(|plan| start >= plan.n_together()).map(|_| start)
+    }
+
+    /// The random bits of the step of an outcome, of those of the clip.
+    pub(super) fn bits_of(&self, outcome: Outcome, of_clip: u64) -> u64 {
+        self.alone(outcome).map_or(of_clip, |waveform| bits_alone(of_clip, waveform))
+    }
 }
 
 impl WaveformGroup {
@@ -41,11 +64,13 @@ impl WaveformGroup {
         let n = plan.n_waveforms();
         let n_together = plan.waveforms.as_ref().map_or(n, WaveformPlan::n_together);
         let each = (n_together..n).map(|at| at..at + 1);
+        let named = plan.alone(Outcome::ReverbIndex).unwrap_or(0);
         let group = |waveforms: Range<usize>| Self {
             augment: match n_together == n {
                 true => plan.augment.clone(),
                 false => plan.augment.of_waveforms(&waveforms),
             },
+            names_response: waveforms.contains(&named),
             waveforms,
         };
         std::iter::once(0..n_together).chain(each).map(group).collect()
@@ -55,7 +80,7 @@ impl WaveformGroup {
     pub(super) fn bits(&self, of_clip: u64) -> u64 {
         match self.waveforms.start {
             0 => of_clip,
-            at => hash(of_clip, Purpose::Independent, [at as u64]),
+            at => bits_alone(of_clip, at),
         }
     }
 }
@@ -83,7 +108,7 @@ pub(super) fn change_waveforms(
             };
         group.augment.waveforms(group.bits(bits), &mut clips, scratch, &mut apply)?;
         *valid = clips.valid;
-        if start > 0 {
+        if !group.names_response {
             mixer.response = response;
         }
     }
@@ -115,6 +140,8 @@ struct FoundClip {
     at: u64,
     /// Its samples that are not padding, if that is not known from the first recording.
     valid: Option<Range<usize>>,
+    /// How many of them are the recording's.
+    n_valid: usize,
 }
 
 struct OtherWaveform {
@@ -157,7 +184,7 @@ impl WaveformReader {
     }
 
     /// Reads the waveforms of clip number `view` of a row, of which `first` is that of the first
-    /// recording: each of as many channels of `n` samples.
+    /// recording, with so many samples of it: each of as many channels of `n` samples.
     ///
     /// # Errors
     /// As of the first recording, with the name of the recording.
@@ -165,12 +192,13 @@ impl WaveformReader {
         &mut self,
         record: &Record,
         (place, view): (ClipPlace, u32),
-        first: &[f32],
+        (first, n_valid): (&[f32], usize),
         n: usize,
     ) -> Result<()> {
         let named =
             |name: &str, error: Error| Error { message: format!("{name}: {}", error.message), ..error };
         self.found[0].at = record.index;
+        self.found[0].n_valid = n_valid;
         let others = self.others.iter_mut().zip(&mut self.read).zip(self.names.iter().skip(1));
         for (number, ((other, out), name)) in (1..).zip(others) {
             fallible_alloc::resize(out, first.len(), 0.0)?;
@@ -181,7 +209,9 @@ impl WaveformReader {
             self.found[number as usize] = match read {
                 Err(error) if self.fills_missing && error.kind == ErrorKind::Null => {
                     out.fill(0.0);
-                    FoundClip { is_present: false, at: record.index, valid: None }
+                    // Zeros count as sound.
+                    let valid = other.is_independent.then_some(0..n);
+                    FoundClip { is_present: false, at: record.index, valid, n_valid: 0 }
                 }
                 read => read.map_err(|error| named(name, error))?,
             };
@@ -214,6 +244,11 @@ impl WaveformReader {
         self.each().map(|found| found.at)
     }
 
+    /// The samples of each waveform that are its recording's.
+    pub fn n_valid(&self) -> impl Iterator<Item = usize> {
+        self.each().map(|found| found.n_valid)
+    }
+
     /// The samples of waveform number `at` that are not padding, where those of the first recording are
     /// `of_first`.
     pub fn valid(&self, at: usize, of_first: &Range<usize>) -> Range<usize> {
@@ -225,11 +260,8 @@ impl WaveformReader {
 impl OtherWaveform {
     /// Reads the clip of a row at that place.
     fn read(&mut self, record: &Record, place: ClipPlace, out: &mut [f32], n: usize) -> Result<FoundClip> {
-        self.read_at(record.index, (record.seed, ClipStart::Same(place), 0), out, n).map(|_| FoundClip {
-            is_present: true,
-            at: record.index,
-            valid: None,
-        })
+        let found = self.read_at(record.index, (record.seed, ClipStart::Same(place), 0), out, n)?;
+        Ok(FoundClip { valid: None, ..found })
     }
 
     /// Reads clip number `view` of recording `number` at a place of its own, in the row's recording or in
@@ -249,7 +281,7 @@ impl OtherWaveform {
             let Some(at) = partners.choose(PARTNER, record.index, drawn(attempt)) else { continue };
             let seed = drawn(0);
             match self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n) {
-                Ok(valid) => return Ok(FoundClip { is_present: true, at, valid: Some(valid) }),
+                Ok(found) => return Ok(found),
                 // Without it the row is as good as any.
                 Err(error) if fills_missing && error.kind == ErrorKind::Null => {}
                 Err(error) if error.kind.is_record() => partners.report(PARTNER, at, error),
@@ -257,19 +289,17 @@ impl OtherWaveform {
             }
         }
         let (at, seed) = (record.index, drawn(0));
-        let valid = self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n)?;
-        Ok(FoundClip { is_present: true, at, valid: Some(valid) })
+        self.read_at(at, (seed, ClipStart::rule(at, seed), view), out, n)
     }
 
-    /// Reads the clip of the row at position `at` that begins there; returns which of its samples are not
-    /// padding.
+    /// Reads the clip of the row at position `at` that begins there.
     fn read_at(
         &mut self,
         at: u64,
         (seed, begin, view): (u64, ClipStart, u32),
         out: &mut [f32],
         n: usize,
-    ) -> Result<Range<usize>> {
+    ) -> Result<FoundClip> {
         let read = self.reader.read(at, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = read.numbered(at, seed, 0);
         let opened = self.decoder.open(&self.planner, &record)?;
@@ -282,6 +312,8 @@ impl OtherWaveform {
             out[..len].copy_from_slice(&clip[..len]);
             out[len..].fill(0.0);
         }
-        Ok(if plan.crop.padding().is_silent() { place.crop.taken() } else { 0..n })
+        let valid = if plan.crop.padding().is_silent() { place.crop.taken() } else { 0..n };
+        let n_valid = plan.valid_samples(&place.crop);
+        Ok(FoundClip { is_present: true, at, valid: Some(valid), n_valid })
     }
 }
