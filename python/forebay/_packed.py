@@ -35,6 +35,8 @@ _NAMES = {
     "tokenizer": "fingerprint of the tokenizer",
 }
 """Entries of a state, as users know them."""
+_SENTINELS = ("fim_tokens", "fim_prefix, fim_middle, fim_suffix")
+"""An entry of a state, also behind the name of a source, and its parameters."""
 _MADE_BY = "forebay.text.Packed "
 
 
@@ -189,7 +191,7 @@ class _Blocks:
         there = json.loads(made_by.removeprefix(_MADE_BY))
         names = sorted({*there, *self._made_of})
         return ", ".join(
-            f"{name} was {there.get(name)!r} and is {self._made_of.get(name)!r}"
+            f"{name.replace(*_SENTINELS)} was {there.get(name)!r} and is {self._made_of.get(name)!r}"
             for name in names
             if there.get(name) != self._made_of.get(name)
         )

@@ -187,6 +187,12 @@ def test_a_stale_folder_is_told(texts: Path, tmp_path: Path) -> None:
             Packed(texts, encode, tmp_path, **SETTINGS | other)
     with pytest.raises(forebay.StateError, match=r"fingerprint of the files was .*num_shards was 2 and is 1"):
         Packed(texts / "0.parquet", encode, tmp_path, **SETTINGS)
+    given: Any = {"fim_prefix": 300, "fim_middle": 301, "fim_suffix": 302}
+    Packed(Documents(texts, fim=0.5, **given), encode, tmp_path / "fim", **SETTINGS)
+    with pytest.raises(
+        forebay.StateError, match=r": fim_prefix, fim_middle, fim_suffix was \[300, 301, 302\] and is \[300, 301, 303"
+    ):
+        Packed(Documents(texts, fim=0.5, **given | {"fim_suffix": 303}), encode, tmp_path / "fim", **SETTINGS)
     with pytest.raises(forebay.StateError, match="compression"):
         Packed(texts, encode, tmp_path, compression="zstd", **SETTINGS)
     text = (tmp_path / "train" / "shard_ledger.json").read_text()
