@@ -83,17 +83,22 @@ def truth(name: str, value: bool) -> bool:
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """`value` as a path; `TypeError` if it is neither a str nor an os.PathLike."""
+    """`value` as a path; `TypeError` if it is neither a str nor an os.PathLike, `ConfigError` for one with NUL."""
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(name, "a path (str or os.PathLike)", value)
-    return Path(value)
+    path = Path(value)
+    if "\0" in str(path):
+        raise ConfigError(f"{name} is {shown(str(path))}, which has a NUL character, as no path may; give another")
+    return path
 
 
 def as_place(name: str, value: str | os.PathLike[str]) -> Path:
-    """As `as_path`, for what is written: `ConfigError` for `~`, of which a folder would be made, and for no name."""
+    """As `as_path`, for what is written: `ConfigError` for `~` and URLs, which would be folders, and for no name."""
     path = as_path(name, value)
     if not os.fspath(value):
         raise ConfigError(f"{name} is empty; give the path of a folder, or '.' for the current one")
+    if isinstance(value, str) and "://" in value:
+        raise ConfigError(f"{name} is {shown(value)}, a URL, to which nothing is written; give the path of a folder")
     if path.parts and path.parts[0].startswith("~"):
         raise ConfigError(f"{name} is '{path}', and ~ is not expanded; give the whole path, as by os.path.expanduser")
     return path

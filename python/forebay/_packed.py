@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forebay._checks import as_place
+from forebay._checks import as_place, truth
 from forebay._core import ConfigError, StateError, TokenLoader
 from forebay._jagged import JaggedArray
 from forebay.cache._metadata import LEDGER
@@ -35,6 +35,8 @@ _NAMES = {
     "tokenizer": "fingerprint of the tokenizer",
 }
 """Entries of a state, as users know them."""
+_SENTINELS = ("fim_tokens", "fim_prefix, fim_middle, fim_suffix")
+"""An entry of a state, also behind the name of a source, and its parameters."""
 _MADE_BY = "forebay.text.Packed "
 
 
@@ -81,6 +83,7 @@ class Packed(AsyncDataset):
             if name in _FIXED:
                 raise ConfigError(f"{name} is given, but {_FIXED[name]}")
         folder = as_place("path", path)
+        truth("overwrite", overwrite)
         # What is stored; a row is converted when it is read.
         stored = "uint16" if dtype == "uint16" else "int32"
         given: Any = parameters | {"dtype": stored if dtype == "int64" else dtype, "extras": extras}
@@ -127,7 +130,10 @@ class Packed(AsyncDataset):
 
     def get_batch(self, indices: ArrayLike) -> list[Document]:
         """Returns the rows at `indices`, in this order; an index may be repeated."""
-        return [self._row(stored) for stored in self._store.get_batch(_rows(indices).tolist())]
+        rows, n = _rows(indices), len(self)
+        if beyond := rows[(rows < 0) | (rows >= n)].tolist():
+            raise IndexError(f"row {beyond[0]} is requested, but there are {n} rows, from 0 on")
+        return [self._row(stored) for stored in self._store.get_batch(rows.tolist())]
 
     def _row(self, stored: Document) -> Document:
         tokens = stored.pop("tokens").astype(self._dtype)
@@ -185,7 +191,7 @@ class _Blocks:
         there = json.loads(made_by.removeprefix(_MADE_BY))
         names = sorted({*there, *self._made_of})
         return ", ".join(
-            f"{name} was {there.get(name)!r} and is {self._made_of.get(name)!r}"
+            f"{name.replace(*_SENTINELS)} was {there.get(name)!r} and is {self._made_of.get(name)!r}"
             for name in names
             if there.get(name) != self._made_of.get(name)
         )

@@ -420,6 +420,14 @@ pub fn shards<'py>(py: Python<'py>, shards: &[Shard]) -> PyResult<Bound<'py, PyL
     Ok(list)
 }
 
+/// The error of an engine that was not made; if no file has rows, the damage of the first is the reason.
+pub fn because_of_damage(error: Error, shards: &[Shard], n_rows: u64) -> Error {
+    match shards.iter().find_map(|shard| shard.damage.clone()) {
+        Some(damage) if n_rows == 0 => error.because(damage),
+        _ => error,
+    }
+}
+
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }

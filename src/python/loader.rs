@@ -20,7 +20,7 @@ use super::{
     arguments::{Parameters, argument, arguments, bind, entries, named, preset, signature},
     arrays::to_dict as batch_dict,
     bucket_totals::{bucket_list, padding_dict},
-    engine_handle::{AnyEngine, EngineHandle, error_dict, shards},
+    engine_handle::{AnyEngine, EngineHandle, because_of_damage, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl, warn_without_rank},
@@ -145,12 +145,7 @@ impl Loader {
             let redraws = planner.plan().crop.redraws().then(|| planner.redraws().clone());
             let traffic = source.traffic().clone();
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
-                let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
-                let error = match damage {
-                    Some(damage) if source.n_rows() == 0 => error.because(damage),
-                    _ => error,
-                };
-                to_python(py, &error)
+                to_python(py, &because_of_damage(error, source.shards(), source.n_rows()))
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             if order.order != order::Order::Sequential {

@@ -7,6 +7,7 @@ use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
 
 use super::{
     SLICE, arguments::Argument, ending::detach, errors::to_python, interruptible::run_interruptible,
+    paths::Holds,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -29,7 +30,7 @@ pub fn _parquet_files(
     part: &str,
     val: Option<Vec<String>>,
 ) -> PyResult<Vec<PathBuf>> {
-    let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
+    let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED, Holds::Texts)?;
     let files = || {
         let storage = PathOrUrl::files(&StoreOptions::default(), None);
         let part = match part {
@@ -49,7 +50,7 @@ pub fn _parquet_files(
 /// "recordings", "documents" or "inputs".
 #[pyfunction]
 pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str) -> PyResult<Vec<OsString>> {
-    let paths = super::paths::paths(name, given, Vec::<PathBuf>::EXPECTED)?;
+    let paths = super::paths::paths(name, given, Vec::<PathBuf>::EXPECTED, Holds::Recordings)?;
     let reads = match reads {
         "recordings" => Reads::Recordings,
         "inputs" => Reads::Inputs,

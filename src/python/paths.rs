@@ -27,7 +27,7 @@ impl Argument for Vec<PathBuf> {
     const EXPECTED: &'static str = "a path or a sequence of paths";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
-        Ok(paths(name, given, Self::EXPECTED)?)
+        Ok(paths(name, given, Self::EXPECTED, Holds::Recordings)?)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -44,8 +44,15 @@ pub fn path_to_python<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, 
     }
 }
 
+/// What files hold, for the advice about other objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    Recordings,
+    Texts,
+}
+
 /// One path, or a sequence of paths; `name` is the parameter.
-pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
+pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str, holds: Holds) -> PyResult<Vec<PathBuf>> {
     if let Some(one) = path(files)? {
         refuse_text(name, files, &one)?;
         return Ok(vec![one]);
@@ -68,21 +75,16 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
             files.get_type().name()?
         )));
     }
-    let is_text = name == "parquet_files";
     // A dict would yield its keys.
     if files.is_instance_of::<PyDict>() {
-        let instead = match is_text {
-            true => {
-                "a TokenLoader has one source; for a mixture make a cache of each source with forebay.cache.build, and mix their \
-                 windows with forebay.cache.MixtureDataset"
-            }
-            false => "pass a path or a list of paths",
-        };
-        return Err(PyTypeError::new_err(format!("{name} is a dict, must be files; {instead}")));
-    }
-    if is_text && files.hasattr("to_parquet")? {
         return Err(PyTypeError::new_err(format!(
-            "{name} is a {}, must be files; write it with its method to_parquet(path), and pass the path",
+            "{name} is a dict, must be files; pass a path or a list of paths"
+        )));
+    }
+    if holds == Holds::Texts && (files.hasattr("to_parquet")? || files.hasattr("write_parquet")?) {
+        let method = if files.hasattr("to_parquet")? { "to_parquet" } else { "write_parquet" };
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a {}, must be files; write it with its method {method}(path), and pass the path",
             files.get_type().name()?
         )));
     }
@@ -99,7 +101,7 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
         .map(|(at, one)| {
             let (one, name) = (one?, format!("{name}[{at}]"));
             let Some(found) = path(&one)? else {
-                let advice = if is_text { "" } else { advice(&one)? };
+                let advice = advice(&one, holds)?;
                 return Err(wrong_type(&name, &one, &format!("a path (str or os.PathLike){advice}")));
             };
             refuse_text(&name, &one, &found)?;
@@ -109,13 +111,18 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
 }
 
 /// What to do with a source that is in a list of paths.
-fn advice(item: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+fn advice(item: &Bound<'_, PyAny>, holds: Holds) -> PyResult<&'static str> {
     Ok(match () {
+        () if item.is_instance(&item.py().import("forebay._part")?.getattr("_Part")?)? => {
+            "; give each source a name in a dict, as in {\"web\": ..., \"code\": ...}, mixed by weights="
+        }
+        () if holds == Holds::Texts && !item.hasattr("save_to_disk")? => "",
         () if item.is_instance_of::<PyDict>() => {
             "; forebay.Manifest(rows, root=...) makes a source of dicts that name recordings"
         }
         () if item.hasattr("save_to_disk")? => {
-            "; a Dataset is a source by itself: join several with datasets.concatenate_datasets, or give each a name in a dict"
+            "; a Dataset is a source by itself: join several with datasets.concatenate_datasets, or give each a name in a dict, \
+             mixed by weights="
         }
         () if item.hasattr("to_dict")? => {
             "; forebay.Manifest(frame, root=...) makes a source of a frame whose rows name recordings"

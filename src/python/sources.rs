@@ -13,7 +13,7 @@ use super::{
     arguments::{Argument, ArgumentError, items, mapping_items, wrong_type},
     errors::to_python,
     manifest,
-    paths::{path_to_python, paths},
+    paths::{Holds, path_to_python, paths},
 };
 use crate::{
     Error, ErrorKind,
@@ -269,7 +269,7 @@ fn row_numbers(given: &Bound<'_, PyAny>) -> PyResult<Option<Arc<[u64]>>> {
 pub fn text_files(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
     refuse_splits(name, given)?;
     if !is_hub("Dataset", given)? && !is_hub("IterableDataset", given)? {
-        return paths(name, given, expected);
+        return paths(name, given, expected, Holds::Texts);
     }
     let SourceFiles { group, order, .. } = files(name, given)?;
     if order.is_some() {
@@ -292,15 +292,18 @@ fn origins(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Origin>> {
         };
     let tables = items.iter().map(manifest::of).collect::<PyResult<Vec<_>>>()?;
     if tables.iter().all(Option::is_none) {
-        return Ok(paths(name, given, Sources::EXPECTED)?.into_iter().map(Origin::Path).collect());
+        let paths = paths(name, given, Sources::EXPECTED, Holds::Recordings)?;
+        return Ok(paths.into_iter().map(Origin::Path).collect());
     }
     let mut origins = Vec::new();
     for (at, (item, table)) in items.iter().zip(tables).enumerate() {
         match table {
             Some(table) => origins.push(table),
-            None => origins.extend(
-                paths(&format!("{name}[{at}]"), item, Sources::EXPECTED)?.into_iter().map(Origin::Path),
-            ),
+            None => {
+                let name = format!("{name}[{at}]");
+                let paths = paths(&name, item, Sources::EXPECTED, Holds::Recordings)?;
+                origins.extend(paths.into_iter().map(Origin::Path));
+            }
         }
     }
     Ok(origins)

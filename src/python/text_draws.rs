@@ -196,7 +196,24 @@ fn sentinels(rule: &DrawRule, opened: &UserTokenizer) -> Result<[u32; 3]> {
             ));
         }
     }
+    let is_known = InfillTokens::NAMES.iter().filter_map(of_names).any(|known| known == ids);
+    if !is_known {
+        refuse_ordinary(ids, opened)?;
+    }
     Ok(ids)
+}
+
+/// Checks that no sentinel is a token that ordinary text has, too. The ids of a callable cannot be checked.
+fn refuse_ordinary(ids: [u32; 3], opened: &UserTokenizer) -> Result<()> {
+    let Some(tokenizer) = &opened.opened else { return Ok(()) };
+    let Some((name, id)) = SENTINELS.iter().zip(ids).find(|(_, id)| tokenizer.is_ordinary(*id)) else {
+        return Ok(());
+    };
+    wrong(format!(
+        "{name} is the token {id} ({:?}), which {tokenizer:?} also makes of ordinary text, so a model could not tell the parts apart; \
+         give a special token, or add one to the tokenizer",
+        tokenizer.decode(&[id])?
+    ))
 }
 
 /// Checks that the ids of two parts are those of a text.

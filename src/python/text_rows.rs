@@ -38,7 +38,7 @@ impl PyTextRows {
             other => return Err(PyTypeError::new_err(format!("{other} names no rows of text"))),
         };
         let paths = text_files("path", &given.value("path")?, Vec::<PathBuf>::EXPECTED)?;
-        let column_field = if kind == "Pairs" { "chosen" } else { "column" };
+        let column_field = content.column_field();
         let column: String = given.get(column_field)?;
         if column.is_empty() {
             given.problems.push(format!("{column_field} is \"\", must be the name of a column"));

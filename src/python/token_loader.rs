@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{
     arguments::{Parameters, arguments, bind, entries, signature},
     arrays::array,
-    engine_handle::{AnyEngine, EngineHandle, shards},
+    engine_handle::{AnyEngine, EngineHandle, because_of_damage, shards},
     errors::to_python,
     loader_base::{LoaderBase, LoaderImpl},
     logging, owned_object,
@@ -166,7 +166,8 @@ impl TokenLoader {
                 .map(|(form, RowPlan { chat, draws, .. })| SourceRows { form, chat, draws });
             let task = TokenTask::new(pack, rows, vocabulary);
             let fields = task.fields().clone();
-            let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
+            let engine = Engine::new(source.clone(), task.clone(), plan)
+                .map_err(|error| raise(because_of_damage(error, source.shards(), source.n_rows())))?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, source.traffic().clone(), stall_warning_s);
             let n_batches = AtomicU64::new(0);
@@ -269,7 +270,15 @@ impl LoaderImpl for TokenLoader {
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(batch) = self.engine.next(py)? else { return Ok(None) };
+        let Some(batch) = self.engine.next(py)? else {
+            let tail = self.task.take_tail();
+            if tail > 0 {
+                let mut packing = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
+                let dropped = packing.dropped + tail;
+                *packing = Packing { documents: 0, tokens: 0, dropped, ..*packing };
+            }
+            return Ok(None);
+        };
         *self.packing.lock().unwrap_or_else(PoisonError::into_inner) = batch.packing;
         // A loader has one consumer: no other thread counts at the same time.
         if self.n_batches.fetch_add(1, Ordering::Relaxed) + 1 == REPORT_AT

@@ -123,6 +123,7 @@ fn state(bytes: &[u8]) {
         config: serde_json::Map::new(),
         data: serde_json::Map::new(),
         former: serde_json::Map::new(),
+        names: std::collections::BTreeMap::new(),
         share: Share { rank: 1, world_size: 2 },
         per_packer: 1,
         default_order: None,

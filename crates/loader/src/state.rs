@@ -5,7 +5,11 @@
 //! unless batches are packed. Then each rank's state has the positions of its own packers, and [`merge`]
 //! makes one state of all.
 
-use std::{collections::BTreeSet, fmt::Write, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    ops::Range,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -30,6 +34,8 @@ pub struct Identity {
     pub data: Map<String, Value>,
     /// Values of these two as earlier versions wrote them, by name, where they differ; they are accepted.
     pub former: Map<String, Value>,
+    /// What messages call entries of these two that are no parameters.
+    pub names: BTreeMap<String, String>,
     /// This rank and the world size, which determine the streams of this process.
     pub share: Share,
     /// The streams of a packer: one for each source of a mixture; else 1.
@@ -181,7 +187,10 @@ impl Identity {
                     // Of the state's order; this loader would have the same value.
                     Some(DefaultOrder { unused, .. })
                         if mine.is_none() && are_same(unused.get(name), theirs) => {}
-                    _ => differences.extend(all_differences(name, theirs, mine)),
+                    _ => {
+                        let name = self.names.get(name).unwrap_or(name);
+                        differences.extend(all_differences(name, theirs, mine));
+                    }
                 }
             }
         }
@@ -396,6 +405,7 @@ mod tests {
             config: map(json!({"seed": seed, "order": "window"})),
             data: map(json!({"rows": 7})),
             former: Map::new(),
+            names: BTreeMap::new(),
             share: Share { rank: 1, world_size: 2 },
             per_packer: 1,
             default_order: None,

@@ -109,15 +109,20 @@ impl Infill {
                 self.arrange(is_spm, ids, |part, ids| encode(parts[part], draw(PARTS + part as u64), ids))
             }
             InfillCut::Tokens => {
-                let mut whole = Vec::new();
-                encode(text, bits, &mut whole)?;
-                let [first, second] = places(whole.len());
-                let parts = [&whole[..first], &whole[first..second], &whole[second..]];
-                self.arrange(is_spm, ids, |part, ids| {
-                    fallible_alloc::grow(ids, parts[part].len())?;
-                    ids.extend_from_slice(parts[part]);
-                    Ok(())
-                })
+                let begin = ids.len();
+                encode(text, bits, ids)?;
+                let n = ids.len() - begin;
+                let [first, second] = places(n);
+                let InfillTokens { prefix, middle, suffix } = self.tokens;
+                fallible_alloc::grow(ids, 3)?;
+                // The suffix goes before the middle, or before the prefix and the middle.
+                let moved = if is_spm { 0 } else { first };
+                ids[begin + moved..].rotate_left(second - moved);
+                // From the last place on, so that each insertion leaves the places before it.
+                ids.insert(begin + moved + n - second, middle);
+                ids.insert(begin + moved, suffix);
+                ids.insert(begin, prefix);
+                Ok(())
             }
         }
     }

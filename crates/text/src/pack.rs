@@ -257,6 +257,19 @@ impl Packer {
         self.dropped += n;
     }
 
+    /// Drops all held documents, each with a call of `each`: its row, and the number of its tokens in memory.
+    pub fn clear(&mut self, mut each: impl FnMut(u64, usize)) {
+        while let Some(slot) = self.slots.get(self.oldest as usize).copied() {
+            each(slot.row, slot.held);
+            self.dropped += slot.held as u64;
+            self.live -= slot.held;
+            self.vacant.push(self.oldest);
+            self.leave(self.oldest);
+        }
+        self.short = Queues::new(self.capacity);
+        self.long.clear();
+    }
+
     /// Keeps the memory of a document for the next ones.
     fn keep(&mut self, mut ids: Vec<u32>) {
         if ids.capacity() <= Self::SPARE_TOKENS && self.spare.len() < Self::SPARES {

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import advised, as_place, problems
+from forebay._checks import advised, as_place, problems, wrong_type
 from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores, _shards
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
@@ -199,6 +199,8 @@ def build(
     terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
     """
     folder = as_place("path", path)
+    if not isinstance(compression, str):
+        raise wrong_type("compression", 'a str: "none", "zstd" or "zstd:1" to "zstd:22"', compression)
     workers = _cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from forebay._checks import advised, check, wrong_type
+from forebay._checks import advised, check, shown, whole, wrong_type
 from forebay._core import ConfigError, _Dataset, _List
 from forebay.cache._documents import leaves, nested
 from forebay.cache.store import TreeStore, folder_of
@@ -51,10 +51,18 @@ _Field = tuple[str, str, int, list[int] | None]
 def _rows(indices: ArrayLike) -> NDArray[np.int64]:
     """The indices as an int64 array for the core."""
     given = np.asarray(indices)
+    beyond: list[int] = []
+    if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
+        beyond = [int(given.max())]
+    elif given.dtype.kind in "fO":
+        # A list with whole numbers that int64 does not hold.
+        each = np.asarray(indices, object).ravel().tolist()
+        if all(type(one) is int for one in each):
+            beyond = [one for one in each if not -(2**63) <= one < 2**63]
+    if beyond:
+        raise IndexError(f"there is no index {shown(beyond[0])}")
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"indices are {given.dtype}, must be whole numbers")
-    if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
-        raise IndexError(f"there is no index {given.max()}")
     return np.ascontiguousarray(given, np.int64).ravel()
 
 
@@ -139,7 +147,7 @@ class AsyncDataset:
 
     def __getitem__(self, index: int) -> Document:
         """Returns one document; for many, `get_batch` is much faster."""
-        return self.get_batch([operator.index(index)])[0]
+        return self.get_batch([whole("index", index)])[0]
 
     def __bool__(self) -> bool:
         """Always True, even for an empty dataset."""

@@ -77,6 +77,11 @@ def lengths(text: str) -> list[int]:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Shows files, lengths and waste."""
+    if options.kind == "pairs":
+        raise ConfigError(
+            "--kind pairs is not for inspect: a pair has two rows of its own, so nothing is packed; forebay show draws "
+            "the rows of pairs, and stats() of a TokenLoader counts those left out"
+        )
     most = DOCUMENTS if options.documents is None else options.documents
     if not 1 <= most <= MOST_DOCUMENTS:
         raise ConfigError(f"--documents is {most}, must be 1 to {MOST_DOCUMENTS}")
@@ -185,7 +190,8 @@ def one(file: Path, lengths: NDArray[np.int64], seq_len: int, fit: str, on_long:
             # A BOS before the rest of a document is no token of it.
             n_added += int((batch["documents"][:, 5] > 1).sum())
         packing = loader.stats()["packing"]
-    counts = {"delivered": packing["delivered"] - n_added, "dropped": packing["dropped"], "padded": packing["padded"]}
+    delivered = packing["delivered"] - n_added
+    counts = {"delivered": delivered, "dropped": total - delivered, "padded": packing["padded"]}
     return {**head, "rows": n_rows, **counts, "tokens": total}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay._core import ConfigError, Tokenizer, TokenLoader
 from forebay.cli.common import a_path, check_files, counted, file_lines, filled, size, using
-from forebay.text import Chat, Documents, Ids
+from forebay.text import Chat, Documents, Ids, Pairs
 
 __all__ = [
     "FOR_TOKENIZER",
@@ -31,13 +31,16 @@ __all__ = [
     "tokenizer_of",
 ]
 
-KINDS = {"documents": Documents, "ids": Ids, "chat": Chat}
+KINDS = ("documents", "ids", "chat", "pairs")
 """The values of `--kind`."""
 FOR_TOKENIZER = ("pattern", "special_tokens", "bos_id", "eos_id")
 """Options about the tokenizer of `--tokenizer`, and its frame of documents."""
-OF_KINDS = {"template": "chat", "train_on": "chat"}
-"""The options that belong to one kind."""
-SHARED = ("tokenizer", "kind", "text_column", *FOR_TOKENIZER, *OF_KINDS)
+OF_KINDS = {
+    "template": ("chat", "pairs"), "train_on": ("chat", "pairs"), "chosen": ("pairs",), "rejected": ("pairs",),
+    "prompt": ("pairs",), "text_column": ("documents", "ids", "chat"),
+}  # fmt: skip
+"""The options that belong to some kinds."""
+SHARED = ("tokenizer", "kind", *FOR_TOKENIZER, *OF_KINDS)
 """The options of every command about texts."""
 ANY = ("files", "json", "debug")
 """The options of every command about sources."""
@@ -45,6 +48,7 @@ NO_RECORDINGS = ('there is no column "audio"', "no column has paths")
 """The words of an error about a table that may have texts."""
 PARAMETERS = {
     "parquet_files": "SOURCE", "data_dir": "SOURCE", "path": "SOURCE", "source": "SOURCE", "column": "--text-column",
+    "chosen": "--chosen", "rejected": "--rejected", "prompt": "--prompt",
 }  # fmt: skip
 """Parameters of `TokenLoader` and its sources whose options have other names."""
 
@@ -73,8 +77,9 @@ def add(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("texts")
     add_tokenizer(group, "SOURCE has recordings, or with --kind ids token ids")
     group.add_argument(
-        "--kind", choices=tuple(KINDS),
-        help="what a row has: a document, a list of token ids, or a conversation (default: documents)",
+        "--kind", choices=KINDS,
+        help="what a row has: a document, a list of token ids, a conversation, or a pair of these (default: "
+        "documents). SOURCE is one source: of a mixture, name one after the other",
     )  # fmt: skip
     group.add_argument(
         "--text-column", metavar="NAME",
@@ -82,12 +87,19 @@ def add(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     )  # fmt: skip
     group.add_argument(
         "--template", metavar="NAME",
-        help="of --kind chat: tokenizer, chatml, llama3, gemma, mistral or a file of Jinja (default: tokenizer)",
+        help="of --kind chat and pairs: tokenizer, chatml, llama3, gemma, mistral or a file of Jinja (default: "
+        "tokenizer)",
     )  # fmt: skip
     group.add_argument(
         "--train-on", choices=("assistant", "last", "all"),
-        help="of --kind chat: train on all answers, the last one or every token (default: assistant)",
+        help="of --kind chat and pairs: train on all answers, the last one or every token (default: assistant; of "
+        "pairs last)",
     )  # fmt: skip
+    group.add_argument(
+        "--chosen", metavar="NAME", help="of --kind pairs: the column of those that are preferred (default: chosen)"
+    )
+    group.add_argument("--rejected", metavar="NAME", help="of --kind pairs: that of the others (default: rejected)")
+    group.add_argument("--prompt", metavar="NAME", help="of --kind pairs: that of what both answer (default: none)")
     return group
 
 
@@ -113,6 +125,8 @@ def packing(options: argparse.Namespace, seq_len: int) -> dict[str, Any]:
     Raises `ConfigError` for options that do not go together.
     """
     given = {name: value for name in PACKING if (value := getattr(options, name)) is not None}
+    if options.kind == "pairs" and given.setdefault("fit", "pad") != "pad":
+        raise ConfigError(f"--fit is {given['fit']}, and --kind pairs needs pad: no pair is split; leave it out")
     if "on_long" in given and given.get("fit") != "pad":
         raise ConfigError("--on-long needs --fit pad")
     return {"seq_len": seq_len} | given
@@ -141,9 +155,12 @@ def check(options: argparse.Namespace, own: Sequence[str], both: Sequence[str] =
     for name in given:
         if name not in {*for_texts, *both, *ANY}:
             raise ConfigError(f"{flags[name]} is for recordings, and --tokenizer and --kind are for texts; give one")
-    for name, kind in OF_KINDS.items():
-        if name in given and options.kind != kind:
-            raise ConfigError(f"{flags[name]} needs --kind {kind}")
+    kind = options.kind or "documents"
+    for name, kinds in OF_KINDS.items():
+        if name == "text_column" and name in given and kind == "pairs":
+            raise ConfigError("--text-column is not for --kind pairs; name their columns by --chosen and --rejected")
+        if name in given and kind not in kinds:
+            raise ConfigError(f"{flags[name]} needs --kind {' or '.join(kinds)}")
     if options.tokenizer is None and options.kind != "ids":
         raise ConfigError(f"--kind {options.kind} needs a tokenizer, as in --tokenizer gpt2.tiktoken")
     if options.tokenizer is None and options.bos_id is None:
@@ -193,19 +210,22 @@ def loaded(options: argparse.Namespace, **parameters: Any) -> TokenLoader:
             return TokenLoader(source(options), options.tokenizer, val=[], **given, **parameters)
         except ConfigError as error:
             # Two ways to name a column in Python, one here.
-            raise ConfigError(str(error).replace("column= of an object of forebay.text, or ", "")) from error
+            told = str(error).replace("column= of an object of forebay.text, or ", "")
+            raise ConfigError(told.replace(" of forebay.text.Pairs", "")) from error
 
 
-def source(options: argparse.Namespace) -> Documents | Ids | Chat:
+def source(options: argparse.Namespace) -> Documents | Ids | Chat | Pairs:
     """The source of `--kind`."""
     column = {} if options.text_column is None else {"column": options.text_column}
     files = [str(file) for file in options.files]
     if options.kind == "ids":
         return Ids(files, **column)
-    if options.kind != "chat":
+    if options.kind not in ("chat", "pairs"):
         return Documents(files, **column)
-    more = {} if options.train_on is None else {"train_on": options.train_on}
-    return Chat(files, template=template(options.template or "tokenizer"), **column, **more)
+    named = ("train_on", "chosen", "rejected", "prompt")
+    more: dict[str, Any] = {name: value for name in named if (value := getattr(options, name)) is not None}
+    more |= column | {"template": template(options.template or "tokenizer")}
+    return Chat(files, **more) if options.kind == "chat" else Pairs(files, **more)
 
 
 def template(name: str) -> str:

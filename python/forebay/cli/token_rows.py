@@ -46,10 +46,11 @@ def add(group: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Writes the page."""
     parameters = texts.packing(options, SEQ_LEN)
-    if options.rows * parameters["seq_len"] > MOST_TOKENS:
+    sides = ("chosen", "rejected") if options.kind == "pairs" else ("",)
+    if len(sides) * options.rows * parameters["seq_len"] > MOST_TOKENS:
         raise ConfigError(
-            f"--rows {options.rows} of --seq-len {parameters['seq_len']} have {options.rows * parameters['seq_len']} "
-            f"tokens, must be at most {MOST_TOKENS} together"
+            f"--rows {options.rows} of --seq-len {parameters['seq_len']} have "
+            f"{len(sides) * options.rows * parameters['seq_len']} tokens, must be at most {MOST_TOKENS} together"
         )
     loader = texts.loaded(
         options, **parameters, batch_size=options.rows, seed=options.seed, infinite=False, n_workers="auto",
@@ -61,7 +62,13 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         files = [visible(Path(shard["path"]).name) for shard in loader.shards]
         special = {loader.bos_id, loader.eos_id}
         facts, n_rows = texts.files_line(loader.shards), loader.num_documents
-    rows = [drawn(batch, row, files, tokenizer, special) for row in range(len(batch["inputs"]))]
+    n = len(batch["inputs"]) // len(sides)
+    # Both rows of a pair together.
+    rows = [
+        drawn(batch, side * n + row, files, tokenizer, special, f"{name}, " if name else "")
+        for row in range(n)
+        for side, name in enumerate(sides)
+    ]
     facts += f"; rows of {parameters['seq_len']} inputs and the last target, fit {parameters.get('fit', 'drop')}"
     page = packed(visible(", ".join(map(str, options.files))), facts, tables(rows), rows)
     write_new(options.output, page.encode(errors="replace"))
@@ -90,8 +97,9 @@ def drawn(
     files: Sequence[str],
     tokenizer: Tokenizer | None,
     special: set[int | None],
+    before: str = "",
 ) -> TokenRow:
-    """A row of a batch."""
+    """A row of a batch; `before` is what its title begins with."""
     inputs, targets, doc_ids = (batch[name][row].tolist() for name in ("inputs", "targets", "doc_ids"))
     parts = batch["documents"][batch["documents"][:, 0] == row].tolist()
     ids, seq_len = inputs, len(inputs)
@@ -118,7 +126,8 @@ def drawn(
     if n_padding:
         tokens.append(Token(f" {n_padding} x padding ", f"id {inputs[-1]}", None))
     n_trained = sum(is_trained)
-    title = f"{counted(len(parts), 'document')}, {counted(end, 'token')}, {n_padding} padding, {n_trained} trained on"
+    counts = f"{counted(len(parts), 'document')}, {counted(end, 'token')}"
+    title = f"{before}{counts}, {n_padding} padding, {n_trained} trained on"
     return TokenRow(row, title, tokens, lengths, n_padding, n_trained, facts)
 
 

@@ -30,9 +30,11 @@ def measured(options: argparse.Namespace, n_workers: int) -> dict[str, Any]:
     # Documents that wait for a row are neither delivered nor dropped.
     read = counts["delivered"] + counts["dropped"] + counts["tokens"]
     padding = counts["padded"] / (counts["delivered"] + counts["padded"])
+    # Of pairs, an example is two rows.
+    rows_per_s = found["examples_per_s"] * (2 if options.kind == "pairs" else 1)
     return {
         "n_workers": n_workers, "examples_per_s": found["examples_per_s"],
-        "tokens_per_s": found["examples_per_s"] * packing["seq_len"] * (1 - padding),
+        "tokens_per_s": rows_per_s * packing["seq_len"] * (1 - padding),
         "dropped": counts["dropped"] / read, "padding": padding,
         "verdict": found["verdict"], "filled": found["filled"],
     }  # fmt: skip

@@ -88,12 +88,10 @@ def test_waste_is_that_of_the_loader(tmp_path: Path, capsys: pytest.CaptureFixtu
             packed = loader.stats()["packing"]
         assert one["rows"] == sum(len(batch["inputs"]) for batch in batches)
         n_rests = sum(first > 1 for batch in batches for first in batch["documents"][:, 5].tolist())
-        assert {name: one[name] for name in ("delivered", "dropped", "padded")} == {
-            "delivered": packed["delivered"] - n_rests, "dropped": packed["dropped"], "padded": packed["padded"],
-        }  # fmt: skip
-        # The BOS before a rest is no token of the document.
-        assert one["delivered"] + one["dropped"] <= one["tokens"]
-        assert one["fit"] != "pad" or one["delivered"] + one["dropped"] == one["tokens"]
+        assert (one["delivered"], one["padded"]) == (packed["delivered"] - n_rests, packed["padded"])
+        assert one["delivered"] + one["dropped"] == one["tokens"]
+        # The BOS before a rest is no token of the document; there may be one in each row of the last batch.
+        assert 0 <= packed["dropped"] - one["dropped"] <= (8 if one["fit"] == "carry" else 0)
     assert any(one["dropped"] for one in found)
     assert any(one["padded"] for one in found)
 

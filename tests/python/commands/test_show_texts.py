@@ -1,6 +1,7 @@
 """`forebay show` of texts: the rows of a batch, each token in the color of its document; no text is HTML."""
 
 import json
+import re
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ import forebay
 from documents import RANKS, document
 from forebay import cli
 from forebay.cli.page import COLORS
-from forebay.text import Chat
+from forebay.text import Chat, Pairs
 from forebay.tokens import Tokenizer
 from packed_chats import write as write_chats
 from pages import EVIL, Seen, shown
@@ -226,3 +227,42 @@ def test_names_of_files_are_shown_as_they_are(tmp_path: Path) -> None:
     text = page.read_text()
     assert "\u202e" not in text
     assert "a\\u202eb.jsonl, row" in text
+
+
+def test_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both rows of a pair together, the chosen one first."""
+    (tmp_path / "tokenizer").mkdir()
+    tokenizer = chats.write_tokenizer(tmp_path / "tokenizer")
+    asked = {"role": "user", "content": "a b c"}
+    rows = [
+        {name: [asked, {"role": "assistant", "content": f"{name} " * n}] for name in ("better", "worse")}
+        for n in range(1, 9)
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    of_pairs = ["--kind", "pairs", "--template", "chatml", "--chosen", "better", "--rejected", "worse"]
+    arguments = [path, "-t", tokenizer, *of_pairs, "-n", "4", "--seq-len", "64", "-o", tmp_path / "a.html"]
+    assert cli.main(["show", *map(str, arguments), "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)["shown"]
+    source = Pairs(path, "better", "worse", template="chatml")
+    batch = first_batch(source, tokenizer, fit="pad", seq_len=64, batch_size=4)
+    assert [one["row"] for one in told] == [0, 4, 1, 5, 2, 6, 3, 7]
+    trained = (batch["targets"] >= 0).sum(axis=1)
+    assert [one["trained"] for one in told] == trained[[0, 4, 1, 5, 2, 6, 3, 7]].tolist()
+    page = (tmp_path / "a.html").read_text()
+    assert page.index("chosen, 1 document") < page.index("rejected, 1 document")
+    speed = [path, "-t", tokenizer, *of_pairs, "--seq-len", "64", "--seconds", "0.1", "-w", "1", "--json", "-"]
+    assert cli.main(["bench", *map(str, speed)]) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["tokens_per_s"] == pytest.approx(2 * 64 * run["examples_per_s"] * (1 - run["padding"]))
+    for command, given, message in (
+        ("inspect", of_pairs, "--kind pairs is not for inspect: a pair has two rows of its own"),
+        ("show", [*of_pairs, "--fit", "drop"], "--fit is drop, and --kind pairs needs pad"),
+        ("show", [*of_pairs, "--text-column", "x"], "--text-column is not for --kind pairs; name their columns by"),
+        ("show", ["--kind", "chat", "--chosen", "x"], "--chosen needs --kind pairs"),
+        ("show", [*of_pairs, "--rejected", "x"], 'no field "x" in the first line, .*; name the field with --rejected$'),
+    ):
+        output = ["-o", tmp_path / "b.html"] if command == "show" else []
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([command, *map(str, [path, "-t", tokenizer, *given, *output])])
+        assert re.search(message, capsys.readouterr().err.strip())

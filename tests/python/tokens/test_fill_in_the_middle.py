@@ -4,7 +4,7 @@ import base64
 import itertools
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from hashes import below, hashed
 
 CROP, INFILL = 3, 33
 SENTINELS: dict[str, Any] = {"fim_prefix": 300, "fim_middle": 301, "fim_suffix": 302}
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 N, GROUP = 60, 20
 """Documents, and those of a row group."""
 SETTINGS = SMALL | {"val": []}
@@ -46,9 +47,17 @@ def within(bits: int, share: float) -> bool:
     return bits < int(share * 2**64)
 
 
-def infilled(text: str, bits: int, plain: Encode, rate: float, spm: float = 0.5, cut: str = "characters") -> list[int]:
+def infilled(
+    text: str,
+    bits: int,
+    plain: Encode,
+    rate: float,
+    spm: float = 0.5,
+    cut: str = "characters",
+    sentinels: Iterable[int] = SENTINELS.values(),
+) -> list[int]:
     """The ids of a text, as docs/determinism.md says."""
-    prefix, middle, suffix = SENTINELS.values()
+    prefix, middle, suffix = sentinels
     draws = [hashed(bits, INFILL, n) for n in range(7)]
     if not within(draws[0], rate):
         return plain(text, bits)
@@ -220,7 +229,8 @@ def test_one_source_of_a_mixture(texts: Path, tmp_path: Path) -> None:
 
 
 def test_dropout_leaves_out_merges(texts: Path) -> None:
-    tokenizer = Tokenizer(RANKS)
+    special = dict(zip(("<fim_prefix>", "<fim_middle>", "<fim_suffix>"), range(50_257, 50_260), strict=True))
+    tokenizer = Tokenizer(RANKS, pattern=GPT2, special_tokens={"<|endoftext|>": 50_256, **special})
 
     def plain(text: str, bits: int) -> list[int]:
         ids: list[int] = tokenizer.encode(text, dropout=0.2, seed=bits).tolist()
@@ -229,10 +239,9 @@ def test_dropout_leaves_out_merges(texts: Path) -> None:
     for fim in (0.0, 0.5):
 
         def made(row: int, epoch: int, fim: float = fim) -> list[int]:
-            return infilled(text(row), bits_of(row, epoch), plain, fim)
+            return infilled(text(row), bits_of(row, epoch), plain, fim, sentinels=special.values())
 
-        sentinels = SENTINELS if fim else {}
-        source = Documents(texts, bpe_dropout=0.2, fim=fim, **sentinels)
+        source = Documents(texts, bpe_dropout=0.2, fim=fim)
         expected = packing.rows(slices(itertools.count(), made), 64, 20, "carry")
         with forebay.TokenLoader(source, tokenizer, fit="carry", **SETTINGS) as found:
             rows = list(itertools.chain(*take(found, 60)))
@@ -352,6 +361,12 @@ def test_wrong_tokenizers(texts: Path) -> None:
     refused(Documents(texts, fim=0.5, **SENTINELS), gpt2, "fim_prefix is the token 300, which is BOS", **frame)
     frame = {"bos_id": 50_256, "eos_id": 301}
     refused(Documents(texts, fim=0.5, **SENTINELS), gpt2, "fim_middle is the token 301, which is EOS", **frame)
+    ordinary: Any = {"fim_prefix": " the", "fim_middle": 301, "fim_suffix": 302}
+    refused(
+        Documents(texts, fim=0.5, **ordinary),
+        gpt2,
+        r'fim_prefix is the token 262 \(" the"\), which .* of ordinary text',
+    )
     refused(Documents(texts, bpe_dropout=0.1), encode, "bpe_dropout needs a tokenizer's file or object")
     mixture: Any = {"web": Documents(texts), "code": Documents(texts, fim=0.5)}
     refused(mixture, gpt2, r'parquet_files\["code"\]: fim is 0\.5, but')
@@ -370,6 +385,11 @@ def test_tokenizers_that_put_a_space_before_each_text(texts: Path, tmp_path: Pat
     )
     model = tmp_path / "unigram.model"
     settings: Any = SETTINGS | {"bos_id": None}
+    pieces = [Tokenizer(model).decode([token]) for token in range(60)]
+    piece = next(token for token in range(59, 0, -1) if pieces[token].strip().isalpha())
+    given = Documents(texts, fim=0.5, fim_cut="tokens", fim_prefix="<PRE>", fim_middle="<MID>", fim_suffix=piece)
+    with pytest.raises(forebay.ConfigError, match=rf"fim_suffix is the token {piece} .* of ordinary text"):
+        forebay.TokenLoader(given, model, **settings)
     with pytest.raises(forebay.ConfigError, match='pass fim_cut="tokens"'):
         forebay.TokenLoader(Documents(texts, fim=0.5), model, **settings)
     with pytest.raises(forebay.ConfigError, match=r"bpe_dropout is 0\.1, but .* is not defined .*out bpe_dropout="):

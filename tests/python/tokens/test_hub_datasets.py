@@ -98,6 +98,20 @@ def test_what_is_refused(change: Callable[[Any], Any], message: str, folder: Pat
             made()
 
 
+def test_several_in_a_list(folder: Path) -> None:
+    dataset: Any = datasets.load_from_disk(str(folder))
+    for sources, name in (
+        ([dataset, dataset], r"parquet_files\[0\]"),
+        ({"a": [dataset]}, r"parquet_files\['a'\]\[0\]"),
+    ):
+        with pytest.raises(
+            TypeError, match=rf"{name} .* a Dataset is a source by itself: .* in a dict, mixed by weights="
+        ):
+            forebay.TokenLoader(sources, RANKS, **GIVEN)
+    with pytest.raises(TypeError, match=r"parquet_files\[1\] .* give each source a name in a dict, as in"):
+        forebay.TokenLoader([folder, Documents(folder)], RANKS, **GIVEN)  # type: ignore[list-item]
+
+
 def test_ids_are_not_read_from_arrow(tmp_path: Path) -> None:
     datasets.Dataset.from_dict({"input_ids": [[1, 2]]}).save_to_disk(tmp_path / "saved")
     source = Ids(datasets.load_from_disk(tmp_path / "saved"))

@@ -99,6 +99,60 @@ def test_a_resumed_run_does_not_count_the_same_tails_again(tmp_path: Path) -> No
     assert delivered == 100 * 2 * n_batches
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("fit", ["drop", "carry", "pad"])
+def test_the_end_of_a_pass_is_dropped(tmp_path: Path, fit: str, drop_last: bool) -> None:
+    """Documents that fill no further row, and rows that make no further batch."""
+    lengths = [1 + 37 * number % 90 for number in range(50)]
+    parameters = {"fit": fit, "batch_size": 7, "drop_last": drop_last, "infinite": False, "extras": ["documents"]}
+    with loader(tmp_path, ["x" * (length - 1 or 1) for length in lengths], **parameters) as tokens:
+        for _ in range(2):
+            batches = list(tokens)
+            text = repr(tokens)
+        packing = tokens.stats()["packing"]
+    n_read = 2 * sum(max(length, 2) for length in lengths)
+    n_rests = 2 * sum(int((batch["documents"][:, 5] > 1).sum()) for batch in batches)
+    assert (packing["documents"], packing["tokens"]) == (0, 0)
+    assert packing["dropped"] > 0 or fit == "pad"
+    lost = n_read + n_rests - packing["delivered"]
+    # The rests that are lost at the end of a pass have a BOS each, too.
+    assert lost <= packing["dropped"] <= lost + (2 * 7 if fit == "carry" else 0)
+    assert "0.0 % wait for a row (0 documents)" in text
+    total = packing["delivered"] + packing["dropped"]
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1])]
+    assert shares[0] == pytest.approx(100 * packing["delivered"] / total, abs=0.06)
+
+
+def test_the_end_of_a_pass_counts_for_its_source(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder, length in zip(folders, (90, 35), strict=True):
+        folder.mkdir()
+        pq.write_table(pa.table({"text": ["x" * (length - 1)] * 40}), folder / "a.parquet")
+    sources: Any = {"a": folders[0], "b": folders[1]}
+    given: Any = {"seq_len": 99, "batch_size": 2, "bos_id": 0, "buffer_size": 20, "val": [], "infinite": False}
+    with forebay.TokenLoader(sources, lambda text: list(text.encode()), **given) as tokens:
+        list(tokens)
+        stats = tokens.stats()
+    for name, length in (("a", 90), ("b", 35)):
+        found = stats["sources"][name]
+        assert found["tokens"] + found["dropped"] == length * found["documents"]
+    assert sum(found["dropped"] for found in stats["sources"].values()) == stats["packing"]["dropped"] > 0
+
+
+def test_bad_documents_are_not_for_the_command_that_checks_recordings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: Any = ["x" * 50, None, None] * 40
+    with caplog.at_level(logging.WARNING, "forebay"), loader(tmp_path, texts, infinite=False) as tokens:
+        list(tokens)
+    [said] = [record.message for record in caplog.records if "records failed" in record.message]
+    assert "80 of 120 records failed" in said
+    assert "forebay check" not in caplog.text
+    strict = loader(tmp_path, texts, infinite=False, max_errors=3)
+    with strict, pytest.raises(forebay.DecodeError, match=r"max_errors allows 3.*; see errors\(\): /"):
+        list(strict)
+
+
 def test_the_shares_are_those_of_the_returned_batches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever was made ahead: the record is a function of the batches."""
     texts = ["x" * (1 + 37 * number % 300) for number in range(3000)]

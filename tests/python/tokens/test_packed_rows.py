@@ -187,6 +187,12 @@ def test_a_stale_folder_is_told(texts: Path, tmp_path: Path) -> None:
             Packed(texts, encode, tmp_path, **SETTINGS | other)
     with pytest.raises(forebay.StateError, match=r"fingerprint of the files was .*num_shards was 2 and is 1"):
         Packed(texts / "0.parquet", encode, tmp_path, **SETTINGS)
+    given: Any = {"fim_prefix": 300, "fim_middle": 301, "fim_suffix": 302}
+    Packed(Documents(texts, fim=0.5, **given), encode, tmp_path / "fim", **SETTINGS)
+    with pytest.raises(
+        forebay.StateError, match=r": fim_prefix, fim_middle, fim_suffix was \[300, 301, 302\] and is \[300, 301, 303"
+    ):
+        Packed(Documents(texts, fim=0.5, **given | {"fim_suffix": 303}), encode, tmp_path / "fim", **SETTINGS)
     with pytest.raises(forebay.StateError, match="compression"):
         Packed(texts, encode, tmp_path, compression="zstd", **SETTINGS)
     text = (tmp_path / "train" / "shard_ledger.json").read_text()
@@ -229,10 +235,26 @@ def test_wrong_parameters(texts: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("train/*"))
     rows = Packed(texts, encode, tmp_path, **SETTINGS)
     for wrong in (len(rows), -1):
-        with pytest.raises(IndexError, match=str(wrong)):
+        with pytest.raises(IndexError, match=f"row {wrong} is requested, but there are {len(rows)} rows, from 0 on"):
             rows[wrong]
-    with pytest.raises(TypeError, match="must be whole numbers"):
-        rows.get_batch([0.5])
+    for wrong in (2**63, 2**64, -(2**70)):
+        for call in (rows.__getitem__, lambda index: rows.get_batch([0, index])):
+            with pytest.raises(IndexError, match=f"there is no index {wrong}"):
+                call(wrong)
+    for no_index in (True, np.True_, 1.0, "1", None, slice(0, 2)):
+        with pytest.raises(TypeError, match=r"index is .* must be an int"):
+            rows[no_index]  # type: ignore[index]
+    for no_indices in ([0.5], [True], [2**64, True], [None]):
+        with pytest.raises(TypeError, match="must be whole numbers"):
+            rows.get_batch(no_indices)  # type: ignore[arg-type]
+    with pytest.raises(forebay.ConfigError, match=r"path is .* which has a NUL character"):
+        Packed(texts, encode, "a\0b", **SETTINGS)
+    with pytest.raises(forebay.ConfigError, match="path is 's3://bucket/rows', a URL, to which nothing is written"):
+        Packed(texts, encode, "s3://bucket/rows", **SETTINGS)
+    with pytest.raises(TypeError, match=r'compression is None .*, must be a str: "none", "zstd"'):
+        Packed(texts, encode, tmp_path, compression=None, **SETTINGS)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"overwrite is 'no' .* must be a bool"):
+        Packed(texts, encode, tmp_path, overwrite="no", **SETTINGS)  # type: ignore[arg-type]
 
 
 def test_pairs_are_refused(tmp_path: Path) -> None:

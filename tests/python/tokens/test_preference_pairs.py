@@ -347,6 +347,45 @@ def test_bad_rows(tmp_path: Path, tokenizer: Path) -> None:
         next(loader)
 
 
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_null_conversation_is_named(tmp_path: Path, tokenizer: Path, form: str) -> None:
+    whole, _ = pairs(9)
+    whole[2]["chosen"], whole[5]["rejected"] = None, None
+    path = WRITERS[form](tmp_path, whole)
+    with forebay.TokenLoader(Pairs(path, template="chatml"), tokenizer, **PARAMETERS | FINITE) as loader:
+        list(loader)
+        found = [(error["shard"], error["row"], error["reason"]) for error in loader.errors()]
+    assert [(shard, row) for shard, row, _ in found] == [(str(path), 2), (str(path), 5)]
+    assert ('"chosen" is null' if form == "jsonl" else "the chosen conversation is null") in found[0][2]
+    assert '"rejected" is null' in found[1][2]
+    loader = forebay.TokenLoader(Pairs(path, template="chatml"), tokenizer, on_error="raise", **PARAMETERS | FINITE)
+    with loader, pytest.raises(forebay.DecodeError, match=rf"pairs\.{form}, row 2: .*chosen.* is null"):
+        list(loader)
+
+
+def test_states_are_of_the_same_columns(tmp_path: Path, tokenizer: Path) -> None:
+    """The message has the parameters that name the columns."""
+    whole, _ = pairs(9)
+    path = jsonl(tmp_path, [row | {"other": row["rejected"]} for row in whole])
+
+    def loader(sources: Any) -> forebay.TokenLoader:
+        return forebay.TokenLoader(sources, tokenizer, **PARAMETERS)
+
+    source = Pairs(path, template="chatml")
+    with loader(source) as one, loader({"a": source, "b": source}) as two:
+        states = [next(one) and one.state_dict(), next(two) and two.state_dict()]
+    for columns, message in (
+        ({"chosen": "other"}, 'chosen is "chosen" in the state and "other" here'),
+        ({"rejected": "other"}, 'rejected is "rejected" in the state and "other" here'),
+    ):
+        other = Pairs(path, template="chatml", **columns)
+        with loader(other) as changed, pytest.raises(forebay.StateError, match=message) as error:
+            changed.load_state_dict(states[0])
+        assert "text_column" not in str(error.value)
+        with loader({"a": source, "b": other}) as changed, pytest.raises(forebay.StateError, match="another loader: "):
+            changed.load_state_dict(states[1])
+
+
 def test_too_long(tmp_path: Path, tokenizer: Path) -> None:
     whole, _ = pairs(20)
     source = Pairs(jsonl(tmp_path, whole), template="chatml")

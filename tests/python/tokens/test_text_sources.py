@@ -230,6 +230,30 @@ def test_a_file_that_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture
             loader(path, val=[])
 
 
+@pytest.mark.parametrize("ending", ["arrow", "feather", "parquet"])
+def test_columns_that_are_nested_too_deeply(tmp_path: Path, ending: str) -> None:
+    def write(levels: int) -> Path:
+        deep: Any = pa.string()
+        for _ in range(levels):
+            deep = pa.struct([("a", deep)])
+        table = pa.table({"text": ["some words"] * 900, "deep": pa.nulls(900, deep)})
+        path = tmp_path / f"{levels}.{ending}"
+        if ending == "parquet":
+            pq.write_table(table, path)
+        else:
+            new = pa.ipc.new_file if ending == "feather" else pa.ipc.new_stream
+            with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as out:
+                out.write_table(table)
+        return path
+
+    with loader(write(60), val=[]) as found:
+        next(found)
+    too_deep = 64 if ending == "parquet" else 61
+    limit = r"nested deeper than the limit, \d\d levels"
+    with pytest.raises(forebay.ConfigError, match=rf"{too_deep}\.{ending}.* columns are {limit}"):
+        loader(write(too_deep), val=[])
+
+
 def test_folders(tmp_path: Path) -> None:
     """Of several formats in a folder the first is read: a README.txt beside shards is no document."""
 

@@ -124,6 +124,9 @@ pub trait PackRows {
     /// The number of complete rows of the current batch.
     fn rows(&self) -> usize;
 
+    /// Called when the pass has no further batch: what is held, and rows that make no batch, are left out.
+    fn finish(&mut self) {}
+
     /// The records of `stream` that it holds between two batches.
     fn held(&self, stream: usize) -> Vec<CarriedRecord>;
 

@@ -17,6 +17,8 @@ pub struct TaskLabels {
     pub suspects: &'static str,
     /// What to do if no thread limits the loader but the room for what is made ahead.
     pub roomier: &'static str,
+    /// How to see which records failed.
+    pub listed: &'static str,
 }
 
 impl TaskLabels {
@@ -29,6 +31,7 @@ impl TaskLabels {
         readable: "use storage that several threads can read",
         suspects: "the files and exclude",
         roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
+        listed: "see errors()",
     };
 }
 

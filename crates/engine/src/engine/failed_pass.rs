@@ -59,6 +59,6 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         }
         let Some(told) = delivered.told() else { return };
         self.has_warned = true;
-        log::warn!("{told}; see errors(), and list them all with `forebay check`; max_errors= sets a limit");
+        log::warn!("{told}; {}; max_errors= sets a limit", K::WORDS.listed);
     }
 }

@@ -567,7 +567,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.layout.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
-        let tally = Tally::new(&plan.policy, self.rows(), self.failures.rows());
+        let tally = Tally::new(&plan.policy, self.rows(), self.failures.rows()).advising(K::WORDS.listed);
         let start = Start { batch: self.start, stream_positions: self.stream_positions.as_ref(), tally };
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         let shared = &pass.run().shared;

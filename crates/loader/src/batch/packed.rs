@@ -82,6 +82,8 @@ pub struct PackMeter {
     delivered: AtomicU64,
     dropped: AtomicU64,
     padded: AtomicU64,
+    /// Tokens dropped at the end of the pass, behind its last batch; until they are taken.
+    tail: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,8 +95,8 @@ pub struct Packing {
     pub bytes: u64,
     /// Tokens in the rows of batches made since construction.
     pub delivered: u64,
-    /// Tokens that were dropped since then: those beyond the length of a row when the document was read, and
-    /// the rests of cropped documents.
+    /// Tokens that were dropped since then: those beyond the length of a row when the document was read, the
+    /// rests of cropped documents, and at the end of a pass those that fill no further row or batch.
     pub dropped: u64,
     /// Places of rows that are padded.
     pub padded: u64,
@@ -111,6 +113,11 @@ impl PackMeter {
             dropped: read(&self.dropped),
             padded: read(&self.padded),
         }
+    }
+
+    /// The tokens dropped behind the last batch of a pass that has ended; 0 the next time.
+    pub fn take_tail(&self) -> u64 {
+        self.tail.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -181,6 +188,7 @@ impl TokenCollate {
             shares: Shares::new(&plan.mix),
         };
         let n_sources = plan.mix.n_sources();
+        meter.take_tail();
         Self {
             lanes: (0..batches.n_streams / n_sources).map(lane).collect(),
             lane: 0,
@@ -338,6 +346,17 @@ impl TokenCollate {
         }
     }
 
+    /// Counts a part of a row that is in no batch as dropped.
+    fn leave_out(&mut self, part: &DocumentPart) {
+        if part.document == DocumentPart::PADDING {
+            return;
+        }
+        let (n, lane) = (part.len as u64, part.row % self.rows / self.rows_per_lane());
+        self.lanes[lane].packer.count_dropped(n);
+        let counts = &mut self.counts[self.plan.mix.source_of(part.document)];
+        (counts.tokens, counts.dropped) = (counts.tokens - n, counts.dropped + n);
+    }
+
     fn give_back(&mut self, lane: usize) {
         if let Some(vector) = self.lanes[lane].packer.spare() {
             // A full queue drops it.
@@ -416,11 +435,7 @@ impl Collate for TokenCollate {
                 (0..self.plan.n_sides() * self.rows).map(|row| self.is_complete(row)).collect();
             let is_complete = |row: usize| complete[row];
             fields.keep(is_complete);
-            for part in
-                parts.iter().filter(|part| !is_complete(part.row) && part.document != DocumentPart::PADDING)
-            {
-                self.counts[self.plan.mix.source_of(part.document)].tokens -= part.len as u64;
-            }
+            parts.iter().filter(|part| !is_complete(part.row)).for_each(|part| self.leave_out(part));
             parts.retain(|part| is_complete(part.row));
             for part in &mut parts {
                 part.row = (0..part.row).filter(|&row| is_complete(row)).count();
@@ -446,7 +461,7 @@ impl Collate for TokenCollate {
         let now_delivered = (rows * self.plan.capacity()) as u64 - now_padded;
         self.delivered += now_delivered;
         held.delivered = self.delivered;
-        let PackMeter { documents, tokens, bytes, delivered, dropped, padded } = &*self.meter;
+        let PackMeter { documents, tokens, bytes, delivered, dropped, padded, .. } = &*self.meter;
         documents.store(held.documents, Ordering::Relaxed);
         tokens.store(held.tokens, Ordering::Relaxed);
         bytes.store(held.bytes, Ordering::Relaxed);
@@ -505,6 +520,28 @@ impl PackRows for TokenCollate {
 
     fn rows(&self) -> usize {
         self.lanes.iter().map(|lane| lane.rows).sum()
+    }
+
+    fn finish(&mut self) {
+        for part in std::mem::take(&mut self.parts) {
+            self.leave_out(&part);
+        }
+        let (counts, mix) = (&mut self.counts, &self.plan.mix);
+        let mut now_dropped = 0;
+        for Lane { packer, .. } in &mut self.lanes {
+            packer.clear(|row, n| counts[mix.source_of(row)].dropped += n as u64);
+            now_dropped += packer.n_dropped();
+        }
+        let tail = now_dropped - self.dropped;
+        self.dropped = now_dropped;
+        let PackMeter { documents, tokens, dropped, tail: untaken, .. } = &*self.meter;
+        documents.store(0, Ordering::Relaxed);
+        tokens.store(0, Ordering::Relaxed);
+        dropped.fetch_add(tail, Ordering::Relaxed);
+        untaken.store(tail, Ordering::Relaxed);
+        for (meter, counts) in self.sources.iter().zip(&mut self.counts) {
+            meter.add(std::mem::take(counts));
+        }
     }
 
     fn held(&self, stream: usize) -> Vec<CarriedRecord> {

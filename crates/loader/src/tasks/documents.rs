@@ -294,6 +294,7 @@ impl Task for SharedTask {
         readable: "use faster storage",
         suspects: "the rows of the dataset and exclude",
         roomier: "raise prefetch_batches",
+        listed: "see errors()",
     };
 
     type Payload = ();

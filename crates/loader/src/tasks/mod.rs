@@ -29,6 +29,7 @@ const RECORDING_LABELS: TaskLabels = TaskLabels {
     readable: "use Arrow files without compression, or faster storage",
     suspects: "the files, audio_column (of a table path_column and root), and exclude",
     roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
+    listed: "see errors(), and list them all with `forebay check`",
 };
 
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};

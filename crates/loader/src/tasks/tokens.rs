@@ -169,6 +169,11 @@ impl TokenTask {
         self.sources.iter().map(SourceMeter::read)
     }
 
+    /// The tokens dropped behind the last batch of a pass that has ended; 0 the next time.
+    pub fn take_tail(&self) -> u64 {
+        self.meter.take_tail()
+    }
+
     /// What the packers hold and what they dropped.
     pub fn packing(&self) -> Packing {
         self.meter.read()
@@ -190,6 +195,7 @@ impl Task for TokenTask {
         readable: "use faster storage",
         suspects: "the files, the column that names the documents, and exclude",
         roomier: "raise prefetch_batches",
+        listed: "see errors()",
     };
 
     type Payload = StoredRecording;

@@ -154,7 +154,12 @@ impl MessageScanner {
     /// The message of the last step.
     pub(crate) fn message(&self) -> Result<Message<'_>> {
         root_as_message(&self.bytes[self.metadata.clone()]).map_err(|error| {
-            Error::new(ErrorKind::Format, format!("a message's metadata is not valid ({error})"))
+            let error = error.to_string();
+            let message = match error.starts_with("Nested table depth limit") {
+                true => "the columns are nested deeper than the limit, 60 levels".to_owned(),
+                false => format!("a message's metadata is not valid ({})", error.trim()),
+            };
+            Error::new(ErrorKind::Format, message)
         })
     }
 

@@ -50,6 +50,7 @@ impl PayloadColumn {
     pub(crate) fn document(&self) -> Option<&'static str> {
         match self {
             Self::Text(_) => Some("text"),
+            Self::Chat(ChatColumns { beside: OtherChatColumns::Pair(_), .. }) => Some("chosen conversation"),
             Self::Chat(_) => Some("conversation"),
             _ => None,
         }

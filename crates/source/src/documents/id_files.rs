@@ -203,7 +203,11 @@ impl IdFile {
         file.read_exact(&mut header, from)?;
         let header = String::from_utf8_lossy(&header);
         let Some(ArrayHeader { descr, is_fortran, shape }) = ArrayHeader::of(&header) else {
-            return wrong(ErrorKind::Format, format!("the header of the array is {:?}", header.trim_end()));
+            let message = format!(
+                "the header of the array is {:?}, expected a dict with descr, fortran_order and shape, as numpy.save writes it",
+                header.trim_end().chars().take(200).collect::<String>()
+            );
+            return wrong(ErrorKind::Format, message);
         };
         let Some(id_type) = IdType::of_numpy(&descr) else {
             let message = format!("the array is {descr:?}, expected integers in little-endian order");

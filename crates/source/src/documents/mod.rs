@@ -61,6 +61,11 @@ pub enum TextContent {
 }
 
 impl TextContent {
+    /// The parameter that names the column of the documents.
+    pub fn column_field(&self) -> &'static str {
+        if matches!(self, Self::Pairs(_)) { "chosen" } else { "column" }
+    }
+
     /// What the bytes of a record are, if they are the value of this column.
     fn form_of_values(&self, column: &str) -> DocumentForm {
         match self {

@@ -227,6 +227,12 @@ impl General {
         })
     }
 
+    /// Whether a token is in the vocabulary and was not added to it.
+    pub fn is_ordinary(&self, id: u32) -> bool {
+        self.tokenizer.id_to_token(id).is_some()
+            && !self.tokenizer.get_added_tokens_decoder().contains_key(&id)
+    }
+
     /// The id of a token by its text.
     pub fn id(&self, text: &str) -> Option<u32> {
         self.tokenizer.token_to_id(text)

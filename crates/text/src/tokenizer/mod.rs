@@ -259,6 +259,18 @@ impl Tokenizer {
         }
     }
 
+    /// Whether ordinary text may have this token: it is neither added to the vocabulary nor a control,
+    /// user-defined or unused piece.
+    pub fn is_ordinary(&self, id: u32) -> bool {
+        match &self.0.backend {
+            Backend::ByteLevel(it) => {
+                it.text(id).is_some() && !it.special_tokens.values().any(|&it| it == id)
+            }
+            Backend::General(it) => it.is_ordinary(id),
+            Backend::SentencePiece(it) => it.is_ordinary(id),
+        }
+    }
+
     /// The special pieces of a SentencePiece model; None for other files.
     pub fn special_ids(&self) -> Option<SpecialIds> {
         match &self.0.backend {

@@ -103,7 +103,7 @@ impl Tally {
             most_consecutive: policy.max_consecutive_errors,
             rows: if most.is_some() { failed.collect() } else { HashSet::new() },
             consecutive: 0,
-            advice: "see errors(), and list them all with `forebay check`",
+            advice: "see errors()",
         }
     }
 

@@ -184,6 +184,9 @@ impl<C: Collate> Assembler<C> {
             None => self.filled,
         };
         if self.is_packed() && (rows == 0 || drop_last && (rows as u64) < most_rows) {
+            if let Some(packer) = self.packer() {
+                packer.finish();
+            }
             return self.end_of_packed(rows).map(|()| Step::End);
         }
         // Ranks must take the same number of batches, so with several ranks an empty batch is handed out.

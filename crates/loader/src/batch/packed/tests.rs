@@ -87,6 +87,29 @@ fn the_worked_example() {
 }
 
 #[test]
+fn what_is_left_at_the_end_is_dropped() {
+    // Of 4 + 3 + 6 + 2 + 9 tokens and the BOS of a rest, a row of 8 is in a batch; the others are held, or in
+    // rows that make none.
+    for (crop, rests) in [(CropRule::Drop, 0), (CropRule::Carry, 1), (CropRule::Pad(LongRule::Split), 1)] {
+        let mut collate = collate(&plan(1, 1, crop), 1, 1);
+        let lens = [4, 3, 6, 2, 9];
+        let mut documents = lens.iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        let made = collate.take(1).packing;
+        feed(&mut collate, 0, &mut documents);
+        collate.finish();
+        let found = collate.meter.read();
+        assert_eq!((found.documents, found.tokens, found.delivered), (0, 0, made.delivered), "{crop:?}");
+        let all = lens.iter().sum::<u32>() as u64;
+        let read = all - documents.map(|one| one.ids.len() as u64).sum::<u64>();
+        assert!((read..=read + rests).contains(&(found.delivered + found.dropped)), "{crop:?}: {found:?}");
+        assert_eq!(collate.meter.take_tail(), found.dropped - made.dropped);
+        assert_eq!(collate.meter.take_tail(), 0);
+        assert_eq!(collate.sources[0].read().dropped, found.dropped);
+    }
+}
+
+#[test]
 fn a_padded_row() {
     let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
     let pad = PackPlan { extras, pad: 77, ..plan(2, 1, CropRule::Pad(LongRule::Skip)) };

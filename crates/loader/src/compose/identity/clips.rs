@@ -1,6 +1,6 @@
 //! [`ClipIdentity`]. Source: own.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
@@ -66,7 +66,8 @@ impl ClipIdentity<'_> {
                 former.insert(name.into(), value);
             }
         }
-        Identity { kind: "forebay.Loader", config, data, former, share, per_packer: 1, default_order }
+        let names = BTreeMap::new();
+        Identity { kind: "forebay.Loader", config, data, former, names, share, per_packer: 1, default_order }
     }
 
     fn order_name(&self) -> &'static str {

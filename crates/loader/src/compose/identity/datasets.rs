@@ -29,6 +29,7 @@ impl RowIdentity<'_> {
             config: self.entries(),
             data,
             former: Map::new(),
+            names: std::collections::BTreeMap::new(),
             share: Share { rank: 0, world_size: 1 },
             per_packer: 1,
             default_order: None,

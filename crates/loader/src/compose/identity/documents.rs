@@ -1,5 +1,7 @@
 //! [`TokenIdentity`]. Source: own.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -28,7 +30,7 @@ crate::token_parameters!(parameter_identity);
 impl TokenIdentity<'_> {
     pub fn identity(&self) -> Identity {
         let Self { config, source, .. } = self;
-        let mut data = Map::new();
+        let (mut data, mut names) = (Map::new(), BTreeMap::new());
         data.insert("num_shards".into(), source.shards().len().into());
         data.insert("num_documents".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
@@ -48,6 +50,7 @@ impl TokenIdentity<'_> {
                 data.insert(key("rejected"), rejected.clone().into());
                 data.extend(prompt.clone().map(|prompt| (key("prompt"), prompt.into())));
             }
+            names.insert(key("fim_tokens"), key("fim_prefix, fim_middle, fim_suffix"));
             let rows = self.rows.get(number).into_iter().flatten();
             data.extend(rows.map(|(name, value)| (key(name), value.clone())));
         }
@@ -55,7 +58,15 @@ impl TokenIdentity<'_> {
         let per_packer = config.parquet_files.rows.len() as u64;
         let config = self.entries();
         let former = Map::new();
-        Identity { kind: "forebay.TokenLoader", config, data, former, share, per_packer, default_order: None }
+        let sizes = "source_sizes (the rows of the sources, and the columns that they name)";
+        names.insert("source_sizes".into(), sizes.into());
+        if let [rows] = &self.config.parquet_files.rows[..]
+            && rows.column.is_some()
+        {
+            names.insert("text_column".into(), rows.content.column_field().into());
+        }
+        let kind = "forebay.TokenLoader";
+        Identity { kind, config, data, former, names, share, per_packer, default_order: None }
     }
 
     fn tokenizer(&self) -> Option<Value> {

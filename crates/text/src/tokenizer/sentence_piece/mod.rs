@@ -256,6 +256,12 @@ impl SentencePiece {
         })
     }
 
+    /// Whether a text may have this piece: as a part of it, a byte of a character, or for unknown characters.
+    pub fn is_ordinary(&self, id: u32) -> bool {
+        let kind = self.pieces.get(id as usize).map(|(_, kind)| kind);
+        matches!(kind, Some(PieceType::Normal | PieceType::Byte | PieceType::Unknown))
+    }
+
     /// The id of the piece `text`.
     pub fn id(&self, text: &str) -> Option<u32> {
         let is_it = |id: &usize| self.pieces.get(*id).is_some_and(|(piece, _)| piece == text);
