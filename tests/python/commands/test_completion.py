@@ -31,7 +31,7 @@ def completed(tmp_path: Path, text: str, *words: str) -> list[str]:
 def test_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = script("bash", capsys)
     assert completed(tmp_path, text, "forebay", "s") == ["show", "stats"]
-    assert completed(tmp_path, text, "forebay", "show", "--re") == ["--recipe"]
+    assert completed(tmp_path, text, "forebay", "show", "--re") == ["--recipe", "--rejected"]
     assert "birdset" in completed(tmp_path, text, "forebay", "show", "--recipe", "b")
     assert completed(tmp_path, text, "forebay", "bench", "--order", "w") == ["window"]
     assert completed(tmp_path, text, "forebay", "completion", "f") == ["fish"]
