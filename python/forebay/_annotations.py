@@ -160,14 +160,14 @@ def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iter
         header = [name.strip() for name in next(rows, [])]
         at = _columns(path, header, columns, regions)
         within = _within(header, at)
+        if "path" not in at and not (columns and "path" in columns):
+            _check_no_paths(path, header, at, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue
             where = f"{path}, line {rows.line_num}"
             if len(row) <= max(at.values()):
                 raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
-            if "path" not in at:
-                _check_no_paths(where, header, row, at)
             recording = row[at["path"]].strip() if "path" in at else _recording(path)
             # A recording without events, as DCASE's tables list them.
             if recording and not any(row[at[name]].strip() for name in at if name != "path"):
@@ -187,6 +187,8 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str] | None, reg
     names = [_plain(name) for name in header]
     for column, usual in _USUAL.items():
         if given and column in given:
+            if column == "path" and not given[column]:
+                continue
             if given[column] not in header:
                 raise ConfigError(f"{path} has no column {given[column]!r}; its columns are {', '.join(header)}")
             found[column] = header.index(given[column])
@@ -205,14 +207,21 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _check_no_paths(where: str, header: list[str], row: list[str], at: Mapping[str, int]) -> None:
-    """Raises `ConfigError` if a row of a table without a column of paths seems to name its recording."""
-    for number, (name, cell) in enumerate(zip(header, row, strict=False)):
-        if number not in at.values() and _RECORDING.search(cell.strip()):
-            raise ConfigError(
-                f"{where}: {name!r} is {cell.strip()!r}, and no column has a usual name of paths; name it, as in "
-                f'columns={{"path": {name!r}}}. Of a table without paths all rows are about the recording of its name'
-            )
+def _check_no_paths(path: Path, header: list[str], at: Mapping[str, int], rows: Iterator[list[str]]) -> None:
+    """Raises `ConfigError` if a column of a table without paths seems to have them: all cells but empty ones."""
+    next(rows, None)  # the header
+    left, filled = set(range(len(header))) - set(at.values()), set()
+    for row in rows:
+        for number in left & set(range(len(row))):
+            if cell := row[number].strip():
+                filled.add(number) if _RECORDING.search(cell) else left.discard(number)
+    for number in sorted(left & filled):
+        name = header[number]
+        raise ConfigError(
+            f"{path} has no column with a usual name of paths, and {name!r} names recordings; give "
+            f'columns={{"path": {name!r}}}, or columns={{"path": ""}} if all rows are about the recording of the '
+            "table's name"
+        )
 
 
 def _within(header: list[str], at: Mapping[str, int]) -> int | None:

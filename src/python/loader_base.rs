@@ -129,7 +129,7 @@ impl Iterations {
     }
 }
 
-/// Warns once if a launcher has started several processes, and a loader that shuffles is not told its rank.
+/// Warns once, for a loader of training, if a launcher has started several processes and it was given no rank.
 pub fn warn_without_rank(name: &str, share: (i64, i64)) {
     static IS_WARNED: AtomicBool = AtomicBool::new(false);
     let started = env::var("WORLD_SIZE").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1);

@@ -22,7 +22,7 @@ use super::{
     arrays::array,
     engine_handle::{AnyEngine, EngineHandle, because_of_damage, shards},
     errors::to_python,
-    loader_base::{LoaderBase, LoaderImpl},
+    loader_base::{LoaderBase, LoaderImpl, warn_without_rank},
     logging, owned_object,
     owned_object::OwnedObject,
     state,
@@ -169,6 +169,9 @@ impl TokenLoader {
             let engine = Engine::new(source.clone(), task.clone(), plan)
                 .map_err(|error| raise(because_of_damage(error, source.shards(), source.n_rows())))?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            if config.split == "train" {
+                warn_without_rank("TokenLoader", (rank, world_size));
+            }
             let engine = EngineHandle::new(engine, source.traffic().clone(), stall_warning_s);
             let n_batches = AtomicU64::new(0);
             let packing = Mutex::default();

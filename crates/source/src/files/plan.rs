@@ -116,33 +116,33 @@ impl RecordingTable {
 
     fn of_folder(folder: &Path, files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
         let mut builder = TableBuilder::default();
-        let (mut classes, mut at_top) = (TextList::default(), Vec::new());
+        let (mut classes, mut first_at_top, mut n_at_top) = (TextList::default(), None, 0);
         for file in files {
             let name = file.strip_prefix(folder).unwrap_or(file);
             let name = if urls::is_url(folder) { urls::unescaped(name) } else { name.to_owned() };
             builder.add(None, Some(name.as_os_str().as_encoded_bytes()), None, None)?;
             let above = name.parent().and_then(Path::file_name);
             if above.is_none() {
-                at_top.push(file);
+                first_at_top.get_or_insert(file);
+                n_at_top += 1;
             }
             classes.push(above.unwrap_or_default().as_encoded_bytes())?;
         }
-        // Some files lie in folders as those of classes do, and others do not.
-        let stray = at_top.first().filter(|_| at_top.len() < files.len()).map(|first| {
+        let all_below = n_at_top == 0;
+        let n_below = files.len() - n_at_top;
+        // Why folders are no classes, if some files lie in one.
+        let unlabelled = first_at_top.filter(|_| n_below > 0).map(|first| {
             format!(
-                "{} of {} recordings lie in folders, whose names would be their classes, but {} not, such as {}, so none \
-                 has a label; move {} into the folders of classes, or away",
-                files.len() - at_top.len(),
+                "{n_below} of {} recordings lie in folders, whose names would be their classes, but {} does not, so none has a \
+                 label; move those that lie in no folder of a class into one, or away",
                 files.len(),
-                if at_top.len() == 1 { "one does" } else { "others do" },
-                first.display(),
-                if at_top.len() == 1 { "it" } else { "them" },
+                first.display()
             )
         });
-        let is_class = |name: &str| at_top.is_empty() && name == "label";
-        let missing = |parameter: &str, name: &str| match &stray {
-            Some(stray) if name == "label" => {
-                let message = format!("{parameter} {name:?} is requested: {stray}");
+        let is_class = |name: &str| all_below && name == "label";
+        let missing = |parameter: &str, name: &str| match &unlabelled {
+            Some(reason) if name == "label" => {
+                let message = format!("{parameter} {name:?} is requested: {reason}");
                 Error::new(ErrorKind::Schema, message).in_shard(folder)
             }
             _ => no_columns(folder, parameter, name),
@@ -156,12 +156,11 @@ impl RecordingTable {
         if let Some(name) = asked.others.iter().find(|name| !is_class(name)) {
             return Err(missing("a column", name));
         }
-        if let Some(stray) =
-            stray.filter(|_| at_top.len() * 2 < files.len() && *asked.label == ColumnChoice::Usual)
+        if let Some(reason) = unlabelled.filter(|_| n_at_top < n_below && *asked.label == ColumnChoice::Usual)
         {
-            log::warn!("{}: {stray}", folder.display());
+            log::warn!("{}: {reason}", folder.display());
         }
-        if at_top.is_empty() {
+        if all_below {
             let mut label = ColumnBuilder::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
             let label = label.finish()?;
