@@ -209,8 +209,8 @@ pub fn reading(
     AudioPlan { waveforms, ..audio }
 }
 
-/// Logs how many rows have their own recording, where that of another one with an equal value in this column
-/// was asked for: those without a value, and those of which no other row has it.
+/// Logs the number of rows that get no partner by this column: rows without a value, and rows alone with
+/// theirs.
 fn tell_of_alone(column: &str, [without, alone]: [u64; 2]) {
     let rows = |n: u64, which: &str| (n > 0).then(|| format!("{} {which}", counted(n, "row")));
     let which = [rows(without, "without a value"), rows(alone, "with a value that no other row has")];

@@ -40,8 +40,8 @@ macro_rules! access_parameters {
         columns: Texts = None, free, elsewhere(metadata_columns, keep_columns, passthrough);
         /// Additional fields: any of `"path"`, `"start"`, `"valid_samples"`, `"valid_frames"`, `"shard"`,
         /// `"row"`, `"window"`, `"augment_bits"` (0 for clips whose start is given), `"slot"`, the place in
-        /// the batch, and `"audio_valid_samples"` and `"audio_valid_frames"`, those of each recording of
-        /// `audio`.
+        /// the batch, and `"audio_valid_samples"` and `"audio_valid_frames"`, the valid samples and frames
+        /// of each recording in `audio`.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Threads that read and decode. None: as many as cores. More hide the latency of a slow file system.
         n_threads: OptionalInt = None, free, range(1, 1024),

@@ -360,21 +360,22 @@ impl ClipPlanner {
         Self { seconds, ..self }
     }
 
-    /// Those of other recordings, by this rule.
+    /// A planner of clips of other recordings, by this rule.
     fn of_rule(&self, crop: ClipRule) -> Self {
         let plan =
             AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
         Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
     }
 
-    /// Those of the recordings that a step of augmentation reads.
+    /// A planner of clips of the recordings that a step of augmentation reads.
     pub fn of_others(&self, reading: PartnerReading) -> Self {
         let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
         self.of_rule(ClipRule::Clip(mode.into()))
     }
 
-    /// Those of recordings of a row with places of their own. Spans are about the first recording: the place
-    /// is random in their stead. Others may be longer than a clip, even if the first one may not.
+    /// A planner of clips that are cut independently of the first recording of a row. Spans are about the
+    /// first recording: without them a place is random. The others may be longer than a clip, even if the
+    /// first one may not.
     pub(super) fn independent(&self) -> Self {
         self.of_rule(match self.plan.crop {
             ClipRule::Clip(crop) => {

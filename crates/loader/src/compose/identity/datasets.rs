@@ -1,5 +1,7 @@
 //! [`RowIdentity`]. Source: own.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::{RowIdentity as IdentityInputs, identity_entry, parameter_identity};
@@ -29,7 +31,7 @@ impl RowIdentity<'_> {
             config: self.entries(),
             data,
             former: Map::new(),
-            names: std::collections::BTreeMap::new(),
+            names: BTreeMap::new(),
             share: Share { rank: 0, world_size: 1 },
             per_packer: 1,
             default_order: None,
