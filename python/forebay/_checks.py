@@ -4,6 +4,7 @@ import functools
 import inspect
 import operator
 import os
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from forebay._core import ConfigError, StateError, _unknown_keyword
 
 __all__ = [
     "MOST",
+    "URL",
     "advised",
     "as_path",
     "as_place",
@@ -36,6 +38,9 @@ _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 200
 
 MOST = 2**31 - 1
 """The upper limit of counts."""
+
+URL = "[a-zA-Z][a-zA-Z0-9]+://"
+"""What a URL begins with."""
 
 
 def advised(path: str, **elsewhere: str) -> Callable[[Callable[Parameters, Made]], Callable[Parameters, Made]]:
@@ -97,7 +102,7 @@ def as_place(name: str, value: str | os.PathLike[str]) -> Path:
     path = as_path(name, value)
     if not os.fspath(value):
         raise ConfigError(f"{name} is empty; give the path of a folder, or '.' for the current one")
-    if isinstance(value, str) and "://" in value:
+    if isinstance(value, str) and re.match(URL, value):
         raise ConfigError(f"{name} is {shown(value)}, a URL, to which nothing is written; give the path of a folder")
     if path.parts and path.parts[0].startswith("~"):
         raise ConfigError(f"{name} is '{path}', and ~ is not expanded; give the whole path, as by os.path.expanduser")

@@ -276,7 +276,7 @@ impl AudioDataset {
         dict.set_item("sample_rate", info.sample_rate)?;
         dict.set_item("channels", info.channels)?;
         dict.set_item("n_samples", info.n_samples)?;
-        dict.set_item("seconds", info.n_samples as f64 / f64::from(info.sample_rate))?;
+        dict.set_item("seconds", info.seconds())?;
         Ok(dict)
     }
 

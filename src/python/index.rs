@@ -1,6 +1,6 @@
 //! The core's part of `forebay index`: opens every recording, on all cores.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
 
 use pyo3::{prelude::*, types::PyList};
 
@@ -32,8 +32,8 @@ struct BadRow {
     reason: String,
 }
 
-/// Path, seconds and class.
-type FoundRecording = (Option<PathBuf>, f32, Option<String>);
+/// Path or URL, seconds and class.
+type FoundRecording = (Option<OsString>, f32, Option<String>);
 
 #[derive(IntoPyObject)]
 struct IndexTotals {
@@ -123,18 +123,16 @@ impl _Index {
         detach(py, found).map_err(|error: Error| to_python(py, &error))
     }
 
-    /// The good recordings in files, `most` of them from number `first` on: path, or None within an archive;
-    /// seconds; class of the first row, if it has one.
+    /// The good recordings in files once all were opened, `most` of them from number `first` on: path or URL,
+    /// None within an archive; seconds; class of the first row, if it has one.
     fn recordings(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<FoundRecording>> {
         let found = || -> Result<_> {
-            let mut build = fork_lock::lock(&self.build)?;
-            let lengths = build.as_mut().ok_or_else(closed)?.lengths();
-            let names = self.source.contents().class_names.first();
+            let build = fork_lock::lock(&self.build)?;
+            let lengths = &build.as_ref().ok_or_else(closed)?.totals().lengths;
             let Some(files) = self.source.files() else { return Ok(Vec::new()) };
             let one = |&(row, seconds): &(u64, f32)| {
-                let label = files.label(row)?.and_then(|label| usize::try_from(label).ok());
-                let class = label.and_then(|label| names?.get(label).cloned());
-                Ok((files.path(row), seconds, class))
+                let class = files.label(row)?.and_then(|label| self.class_name(label));
+                Ok((files.path(row).map(PathBuf::into_os_string), seconds, class))
             };
             lengths.iter().skip(first).take(most).map(one).collect()
         };
@@ -185,9 +183,12 @@ impl _Index {
 }
 
 impl _Index {
+    fn class_name(&self, label: i64) -> Option<String> {
+        let names = self.source.contents().class_names.first()?;
+        names.get(usize::try_from(label).ok()?).cloned()
+    }
+
     fn found(&self, totals: &Totals) -> IndexTotals {
-        let names = self.source.contents().class_names.first();
-        let name = |label: i64| names?.get(usize::try_from(label).ok()?).cloned();
         let mut labels: Vec<(i64, u64)> = totals.labels.iter().map(|(&label, &n)| (label, n)).collect();
         labels.sort_by_key(|&(label, n)| (std::cmp::Reverse(n), label));
         let bad = totals.bad.iter().map(|(&index, bad)| {
@@ -211,7 +212,7 @@ impl _Index {
             classes: labels
                 .into_iter()
                 .take(MOST_CLASSES)
-                .map(|(label, n)| (label, name(label), n))
+                .map(|(label, n)| (label, self.class_name(label), n))
                 .collect(),
             found: totals.found,
             written: totals.written,

@@ -184,6 +184,11 @@ pub struct Info {
 }
 
 impl Info {
+    /// Its length.
+    pub fn seconds(&self) -> f64 {
+        self.n_samples as f64 / f64::from(self.sample_rate.max(1))
+    }
+
     /// About how many bytes hold a second of it; hardly ever more.
     pub fn bytes_per_second(&self) -> u64 {
         let per_value = match self.codec {
@@ -250,7 +255,7 @@ impl Info {
     /// # Errors
     /// [`ErrorKind::TooLarge`] for more than `limit` seconds.
     pub fn check_seconds(&self, limit: f64) -> Result<()> {
-        let seconds = self.n_samples as f64 / f64::from(self.sample_rate);
+        let seconds = self.seconds();
         if seconds <= limit {
             return Ok(());
         }

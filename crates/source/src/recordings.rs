@@ -311,9 +311,7 @@ impl Recordings {
                 return Ok(seconds as f32);
             }
             match reader.info(decoder, row, run) {
-                Ok(RowInfo { info, .. }) => {
-                    Ok((info.n_samples as f64 / f64::from(info.sample_rate.max(1))) as f32)
-                }
+                Ok(RowInfo { info, .. }) => Ok(info.seconds() as f32),
                 Err(error) if error.kind.is_record() => Ok(f32::NAN),
                 Err(error) => Err(error),
             }

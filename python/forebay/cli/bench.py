@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay._checks import URL
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
 from forebay.cli import dataloader, inspect, splits, texts, token_speed
 from forebay.cli.common import (
-    URL,
     add_json,
     add_reading,
     add_source,

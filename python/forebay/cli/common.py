@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TextIO
 
-from forebay._checks import as_place
+from forebay._checks import URL, as_place
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
 from forebay._progress import Progress
@@ -28,10 +28,6 @@ CODES = (
     "--json - standard output has one line of JSON: command, forebay (the version), exit_code, seconds, "
 )
 """The end of each help; the command's own keys follow."""
-
-
-URL = "[a-zA-Z][a-zA-Z0-9]+://"
-"""What a URL begins with."""
 
 
 class Help(argparse.HelpFormatter):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forebay._checks import URL
 from forebay._core import ConfigError, _Index
 from forebay._files import write_new
 from forebay._progress import clock
 from forebay.cli.check import histogram
 from forebay.cli.common import (
     SHOWN,
-    URL,
     a_path,
     a_source,
     add_json,
@@ -109,20 +109,22 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         found = summary(index, index.totals())
         found["table"] = None
         if options.output is not None:
-            write_new(options.output, a_table(index, options.output))
+            table, all_below = table_of_lengths(index, options.output)
+            write_new(options.output, table)
             found["table"] = str(options.output)
     out = out_of(options)
     out.write("\n".join(lines(found)) + "\n")
     if found["table"]:
-        out.write(f"{found['table']}: a table of the good recordings; open it with crop=crops.Whole()\n")
+        needed = "" if all_below else " and, as it names files outside of its folder, allow_paths=True"
+        out.write(f"{found['table']}: a table of the good recordings; open it with crop=crops.Whole(){needed}\n")
     failure = why_not(found)
     if failure:
         say(f"{options.parser.prog}: warning: {failure}\n")
     return int(bool(found["bad"] or found["summary"]["damaged"] or failure)), found
 
 
-def recordings(index: _Index) -> Iterator[tuple[Path | None, float, str | None]]:
-    """Path, seconds and class of the good recordings, in the source's order."""
+def recordings(index: _Index) -> Iterator[tuple[str | None, float, str | None]]:
+    """Path or URL, seconds and class of the good recordings, in the source's order."""
     for first in itertools.count(0, TOGETHER):
         found = index.recordings(first, TOGETHER)
         yield from found
@@ -130,28 +132,28 @@ def recordings(index: _Index) -> Iterator[tuple[Path | None, float, str | None]]
             return
 
 
-def a_table(index: _Index, to: Path) -> bytes:
-    """The recordings as JSON lines; paths below the folder of `to` are relative to it.
+def table_of_lengths(index: _Index, to: Path) -> tuple[bytes, bool]:
+    """The good recordings as JSON lines; paths below the folder of `to` are relative to it. Whether all are.
 
     Raises `ConfigError` for recordings that no table can name.
     """
     folder = to.parent.absolute()
-    text = io.BytesIO()
-    for path, seconds, name in recordings(index):
-        if path is None:
+    text, all_below = io.BytesIO(), True
+    for found, seconds, name in recordings(index):
+        if found is None:
             raise ConfigError(f"--output {to} names files, and some of SOURCE are within archives; leave it out")
-        where = path if re.match(URL, str(path)) else path.absolute()
-        where = where.relative_to(folder) if where.is_relative_to(folder) else where
-        row = {
-            "path": str(where),
-            "duration": float(str(np.float32(seconds))),
-            **({} if name is None else {"label": name}),
-        }
+        path, is_below = found, False
+        if not re.match(URL, found):
+            whole = Path(found).absolute()
+            is_below = whole.is_relative_to(folder)
+            path = str(whole.relative_to(folder) if is_below else whole)
+        all_below &= is_below
+        row = {"path": path, "duration": float(str(np.float32(seconds))), **({} if name is None else {"label": name})}
         try:
             text.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         except UnicodeEncodeError as error:
-            raise ConfigError(f"the name {str(path)!r} is not UTF-8, so no table has it; rename the file") from error
-    return text.getvalue()
+            raise ConfigError(f"the name {found!r} is not UTF-8, so no table has it; rename the file") from error
+    return text.getvalue(), all_below
 
 
 def surveyed(index: _Index) -> None:

@@ -19,6 +19,7 @@ from forebay import cli, crops, features
 from forebay._core import _Index
 from forebay.batching import Buckets
 from recordings import CLASSES, FOLDER, FORMATS, TINY, Row, tiny_rows, write_shard
+from served import Server
 
 LARGE_SECONDS = 20
 
@@ -410,6 +411,31 @@ def test_a_table_of_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert [Path(path) for path in batch["path"]] == [Path(path) for path in other["path"]]
         np.testing.assert_array_equal(batch["waveform"], other["waveform"])
         np.testing.assert_array_equal(batch["label"], other["label"])
+
+
+def test_a_table_of_files_by_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    folder, to = class_folder(tmp_path), tmp_path / "lengths.jsonl"
+    rows = [f"{path.relative_to(folder)},{path.parent.name}\n" for path in sorted(folder.rglob("[0-9].wav"))]
+    (folder / "a.csv").write_text("path,label\n" + "".join(rows))
+    with Server(folder) as server:
+        assert cli.main(["index", f"{server.url}/a.csv", "-o", str(to)]) == 0
+        assert "allow_paths=True" in capsys.readouterr().out
+        paths = [json.loads(line)["path"] for line in to.read_text().splitlines()]
+        assert paths == [f"{server.url}/{row.split(',')[0]}" for row in rows]
+        given: dict[str, Any] = {
+            "features": features.Waveform(sample_rate=8000),
+            "batch_size": 3,
+            "crop": crops.Whole(),
+        }
+        one, other = (
+            list(forebay.Loader.eval(files, **given))
+            for files in (folder / "a.csv", forebay.Manifest(to, root=server.url))
+        )
+        for batch, same in zip(one, other, strict=True):
+            np.testing.assert_array_equal(batch["waveform"], same["waveform"])
 
 
 def test_tables_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ pub struct Totals {
     pub n_bad: u64,
     /// The first bad records, by row.
     pub bad: BTreeMap<u64, Bad>,
-    /// Row and seconds of each good recording in a file, if they were asked for; in no order.
+    /// The first row and the seconds of each good recording in a file, by row; empty unless requested.
     pub lengths: Vec<(u64, f32)>,
 }
 
@@ -136,10 +136,6 @@ impl Totals {
     }
 }
 
-fn seconds(info: Info) -> f32 {
-    (info.n_samples as f64 / f64::from(info.sample_rate.max(1))) as f32
-}
-
 /// What a worker indexes at a time: recordings of files, or rows of shards.
 #[derive(Debug, Clone)]
 enum IndexPart {
@@ -189,7 +185,7 @@ impl Job {
                             totals.good(info);
                             totals.bytes += n_bytes;
                             if self.keeps_lengths {
-                                totals.lengths.push((row, seconds(info))); // bounded: FILES_TOGETHER
+                                totals.lengths.push((row, info.seconds() as f32)); // bounded: FILES_TOGETHER
                             }
                             match kept {
                                 IndexLocation::Needless => totals.needless += 1,
@@ -269,7 +265,7 @@ impl Drop for IndexBuild {
 }
 
 impl IndexBuild {
-    /// Begins on at most `n_threads` threads; with `keeps_lengths` the totals have [`Totals::lengths`].
+    /// Begins on at most `n_threads` threads; `keeps_lengths` requests [`Totals::lengths`].
     ///
     /// # Errors
     /// [`ErrorKind::Memory`]; [`ErrorKind::Io`] if the system cannot start a thread.
@@ -321,15 +317,6 @@ impl IndexBuild {
         &self.totals
     }
 
-    /// Row and seconds of the good recordings in files that were opened so far, by row.
-    pub fn lengths(&mut self) -> &[(u64, f32)] {
-        let lengths = &mut self.totals.lengths;
-        if !lengths.is_sorted_by_key(|&(row, _)| row) {
-            lengths.sort_unstable_by_key(|&(row, _)| row);
-        }
-        lengths
-    }
-
     /// Waits until all were opened, at most until `deadline`: then `false`.
     ///
     /// # Errors
@@ -345,6 +332,8 @@ impl IndexBuild {
             }
             self.left -= 1;
         }
+        // Threads end in any order.
+        self.totals.lengths.sort_unstable_by_key(|&(row, _)| row);
         Ok(true)
     }
 }

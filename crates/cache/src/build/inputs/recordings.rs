@@ -40,7 +40,7 @@ impl<R: ReadRecordings> ReadShard<InputRows> for RecordingReader<R> {
                         && let Ok(recording) = OpenRecording::open(&mut self.decoder, &record.payload)
                         && let Ok((info, _)) = info_of_row(recording.info(), record.payload.file.as_deref())
                     {
-                        let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
+                        let seconds = info.seconds();
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);
                     }
                     records.push(record);
