@@ -129,7 +129,7 @@ impl Iterations {
     }
 }
 
-/// Warns once, for a loader of training, if a launcher has started several processes and it was given no rank.
+/// Warns once, for a loader of training that was given no rank, if a launcher has started several processes.
 pub fn warn_without_rank(name: &str, share: (i64, i64)) {
     static IS_WARNED: AtomicBool = AtomicBool::new(false);
     let started = env::var("WORLD_SIZE").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1);

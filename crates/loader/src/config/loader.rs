@@ -257,8 +257,9 @@ macro_rules! loader_parameters {
         /// int64 `[batch]`, the place of the example in the batch as it was drawn; above its row number
         /// where a finite pass leaves out bad records before it. `"audio_valid_samples"` and
         /// `"audio_valid_frames"`: int64 `[batch, recordings]`, the valid samples and frames of each
-        /// recording, in the order of `audio`; 0 for one that is missing. Draws of `augment`, float64 `[batch]`
-        /// (`"mix_index"` and `"reverb_index"` int64): see docs/augmentation.md. Not part of the state.
+        /// recording, in the order of `audio`; 0 for one that is missing. Draws of `augment`, float64
+        /// `[batch]` (`"mix_index"` and `"reverb_index"` int64): see docs/augmentation.md. Not part of the
+        /// state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Added to the niceness of the threads that decode, so that the training loop comes first where all
         /// cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect
