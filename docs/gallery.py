@@ -105,7 +105,7 @@ AUGMENT = [
     Entry("OneOf([Gain(-20), Noise(0), Roll(0.5)])", "applies one of several steps, drawn for each example."),
     Entry("Python(echo)", "calls your own function, here an echo after 200 ms."),
     Entry("SpecAugment(20, 2, 40, 2)", "masks bands and frames of the features.", "features"),
-    Entry('SpecAugment(20, 2, 40, 2, fill="silence")', "the same masks, filled with the features of silence.", "features"),
+    Entry('SpecAugment(20, 2, 40, 2, fill="silence")', "the same masks, with the features of silence.", "features"),
     Entry("SpecAugment(0, 0, 0, 0, warp=80)", "moves a point of time, so that one part is slower.", "features"),
     Entry("FrameRoll(0.3)", "moves the frames around.", "features"),
     Entry("Mixup(beta=1)", "mixes pairs of rows of a batch, and their targets.", "pairs"),
