@@ -85,27 +85,27 @@ AUGMENT = [
     Entry("Polarity(p=1)", "inverts the sign: the waveform is upside down, the spectrogram the same."),
     Entry("Clip(-20)", "limits the samples, as an overloaded microphone does: overtones."),
     Entry("Noise(5)", "adds white noise, here 5 dB below the clip."),
-    Entry("Noise(5, slope_db=-6)", "brown noise: wind and traffic."),
+    Entry("Noise(5, slope_db=-6)", "adds brown noise, as of wind and traffic."),
     Entry(
         "Dither(0.003)", "adds noise of a level of its own, whatever the clip's; this one is loud enough to be seen."
     ),
-    Entry('Filter("lowpass", 1500)', "takes away the high frequencies."),
-    Entry('Filter("peak", (200, 8000), gain_db=(-24, 24), n=4)', "four random bands raised or lowered: an equaliser."),
+    Entry('Filter("lowpass", 1500)', "removes the high frequencies."),
+    Entry('Filter("peak", (200, 8000), gain_db=(-24, 24), n=4)', "raises or lowers four random bands: an equaliser."),
     Entry("DropFreq(0.3, width=0.1, n=1)", "removes a band, here at 30 % of half the sample rate."),
     Entry("DropChunk((100, 300), n=2)", "replaces pieces of time by zeros."),
     Entry("Roll(0.3)", "moves the samples in time; what leaves at the end comes in at the start."),
     Entry("Speed(1.25)", "plays the recording faster: higher pitch, and a longer part of the recording."),
     Entry('Mix("other.ogg", snr_db=0)', "mixes another recording in: a soundscape, as loud as the clip."),
     Entry("Mix(weight=0.5)", "mixes another row of the same data set in."),
-    Entry('Reverb("room.wav")', "puts the clip into a room, here one of noise that decays in 1.2 s."),
+    Entry('Reverb("room.wav")', "puts the clip into a room, here noise that decays in 1.2 s."),
     Entry(
         "SwapChannels(p=1)",
         "exchanges left and right of recordings of two channels; these have one, so nothing changes.",
     ),
-    Entry("OneOf([Gain(-20), Noise(0), Roll(0.5)])", "one of several steps, drawn for each example."),
-    Entry("Python(echo)", "your own function, here an echo after 200 ms."),
+    Entry("OneOf([Gain(-20), Noise(0), Roll(0.5)])", "applies one of several steps, drawn for each example."),
+    Entry("Python(echo)", "calls your own function, here an echo after 200 ms."),
     Entry("SpecAugment(20, 2, 40, 2)", "masks bands and frames of the features.", "features"),
-    Entry('SpecAugment(20, 2, 40, 2, fill="silence")', "the same masks, filled with what silence has.", "features"),
+    Entry('SpecAugment(20, 2, 40, 2, fill="silence")', "the same masks, with the features of silence.", "features"),
     Entry("SpecAugment(0, 0, 0, 0, warp=80)", "moves a point of time, so that one part is slower.", "features"),
     Entry("FrameRoll(0.3)", "moves the frames around.", "features"),
     Entry("Mixup(beta=1)", "mixes pairs of rows of a batch, and their targets.", "pairs"),
@@ -542,7 +542,7 @@ def page() -> Iterator[str]:
     yield grid([batches(name) for name in BATCHES])
     yield (
         "## Packed tokens\n\n16 rows of `TokenLoader(..., seq_len=128, fit=...)` with documents of 4 to 110 tokens. "
-        "Blue are whole documents, orange the starts of cropped ones, green their rests, gray is padding. "
+        "Blue are whole documents, orange the starts of cropped ones, green the rests of these, gray is padding. "
         "[Tokens](tokens.md#packing) has the rules."
     )
     yield grid([packed(fit) for fit in FITS])

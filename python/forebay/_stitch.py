@@ -41,12 +41,12 @@ def stitch(
 
     With `frame_step`, `values` `[n, frames, ...]` have an output for each frame of a window, as a model has that is
     trained with `targets.Frames`: frames are so many seconds apart, and the middle of the first one is `frame_middle`
-    seconds behind the window's start (None: half of `frame_step`; 0 for centred frames of a spectrogram). The cells of
+    seconds after the window's start (None: half of `frame_step`; 0 for centred frames of a spectrogram). The cells of
     a time line are the frames of the whole recording, then: the middle of cell `k` is `frame_middle + k * frame_step`,
-    and a frame of a window belongs to the nearest one. `step` is not to be given.
+    and a frame of a window belongs to the nearest one. Do not give `step`.
 
     Returns a `TimeLine` for each recording by its `index`, in ascending order. Raises `ConfigError` for lengths that
-    differ, and for values that are no number.
+    differ, and for values that are not numbers.
     """
     found = np.asarray(values)
     rows, starts = np.asarray(index), np.asarray(start, np.float64)

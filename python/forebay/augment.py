@@ -95,9 +95,9 @@ class _StepPart(_Part):
 class Gain(_StepPart):
     """Changes the level by `db` decibels, or by `factor`. Samples may exceed 1; they are not limited.
 
-    `factor`, in place of `db`: all samples are multiplied by it, 0.0001 to 10000. Factors and decibels of the same ends
-    differ in what is drawn: half of the factors from 0.125 to 2, as in Lhotse's `PerturbVolume`, raise the level, but
-    a quarter of the decibels from -18 to 6. NeMo's gain is drawn in decibels.
+    `factor`, in place of `db`: all samples are multiplied by it, 0.0001 to 10000. Factors and decibels of the same
+    range are distributed differently: half of the factors from 0.125 to 2, as in Lhotse's `PerturbVolume`, raise the
+    level, but only a quarter of the decibels from -18 to 6. NeMo's gain is drawn in decibels.
     """
 
     db: Range | None = (-18.0, 6.0)
@@ -123,11 +123,11 @@ class Level(_StepPart):
 
     `measure`, what the level is: `"rms"`, `"active"` or `"clip"`, the root mean square as in `Noise`, in decibels of
     full scale: 0 is that of samples of 1 and -1, and a sine of full scale has -3; `"lufs"`, the gated loudness in
-    LUFS, with all channels alike. A clip of less than 400 ms, one block of the standard, counts as a block.
+    LUFS, all channels with equal weight. A clip of less than 400 ms, one block of the standard, counts as a block.
 
     `of`: the field of `audio=` whose level is set. The other waveforms of the row get the same gain, so that a mixture
     stays the sum of its parts; None: the level is that of all of them together. In an `Only` it is that of the field.
-    `peak`: where a sample would exceed this after the gain, the gain is less. None: samples may exceed 1.
+    `peak`: if a sample would exceed this after the gain, the gain is reduced. None: samples may exceed 1.
 
     Source: ITU-R BS.1770-5, annex 1, for `"lufs"`.
     """
@@ -293,8 +293,8 @@ class Clip(_StepPart):
 class Speed(_StepPart):
     """Plays the recording faster by one of `factors` (0.25 to 4), all equally often; its pitch rises with it.
 
-    It is applied to the recording before all other steps: the clip has its full length, and is of a longer part of the
-    recording for a factor above 1.
+    It is applied to the recording before all other steps: the clip keeps its length, and for a factor above 1 it comes
+    from a longer part of the recording.
     """
 
     factors: float | tuple[float, ...] = (0.9, 1.0, 1.1)
@@ -315,19 +315,19 @@ class Speed(_StepPart):
 class Mix(_StepPart):
     """Mixes further recordings into the clip.
 
-    `source`: recordings, of which each is equally likely: a path, a list of paths, or a `Manifest`. None: the loader's
-    own rows; in the orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order,
-    whose bytes were read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same
-    source. `most`: their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as
-    for a `Loader`; `track`: the number of their audio track.
+    `source`: recordings, all equally likely: a path, a list of paths, or a `Manifest`. None: the loader's own rows; in
+    the orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order, whose bytes
+    were read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same source.
+    `most`: the number of partners is drawn from 1 to this. `audio_column`: the column of `source` with the recordings,
+    as for a `Loader`; `track`: the number of their audio track.
 
     `same_class`, for the loader's own rows: a column of classes, each value one class or a list of them. A partner has
-    a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. Where no other
+    a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. If no other
     row has it, nothing is mixed in. With `weight=1` the partner replaces the clip.
 
-    One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
+    One of these sets the level of a partner. `snr_db`: level of the clip above that of the partner, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
-    the partner's is the root mean square of what is added. With `"lufs"` both are gated loudness. Where either is
+    the partner's is the root mean square of the added samples. With `"lufs"` both are gated loudness. If either is
     silent, nothing is added. `weight`: the partner has this weight, the clip the rest of 1. `beta`: the partner's
     weight is distributed as Beta(beta, beta).
 
@@ -338,10 +338,10 @@ class Mix(_StepPart):
     `targets`, for the loader's own rows: `"keep"`, the targets of the clip; `"union"`, the larger value of each class;
     `"sum"`, at most 1; `"mix"`, by the weights.
 
-    `parts=True`: batches have what was added up beside the mixture, as the field `parts`, `[batch, 1 + most, ...]`: the
-    clip, then each partner as it was added, zeros where none was. Further `Mix` steps with parts add theirs behind. The
-    features are made of each. The steps that follow change all parts as they change the mixture, by the same draws
-    and gains, and the mixture is their sum, but for `Clip`, which limits the mixture alone.
+    `parts=True`: batches also have the field `parts`, `[batch, 1 + most, ...]`: the clip, then each partner as it was
+    added, then zeros. The parts of further `Mix` steps follow. Features are computed of each part. The steps after this
+    one change all parts as they change the mixture, by the same draws and gains, and the mixture is their sum; only
+    `Clip` limits the mixture alone.
     """
 
     source: Any = None
@@ -373,22 +373,22 @@ class Mix(_StepPart):
 class Reverb(_StepPart):
     """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
 
-    `source`: recordings, of which each is equally likely: a path, a list of paths, or a `Manifest`. A response is
+    `source`: recordings, all equally likely: a path, a list of paths, or a `Manifest`. A response is
     decoded at the loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a
     `Loader`, and `track` the number of its audio track. It begins at its sample of largest absolute value over all
     channels, the direct sound, so the clip is not delayed. Each channel of the clip has the same channel of the
     response; a mono response serves all of them.
 
-    The convolution is causal and cut to the clip's length, then scaled: the root mean square of the samples that are
-    not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it
-    is. Where the clip or the response is silent, the clip stays as it is. A response that cannot be decoded is logged,
+    The convolution is causal and cut to the clip's length, then scaled so that the root mean square of the samples that
+    are not padding stays the same. Reverberation covers the padding after the clip; padding before it stays as it is.
+    If the clip or the response is silent, the clip stays as it is. A response that cannot be decoded is logged,
     and another one is drawn.
 
-    `clean`: batches have a target for dereverberation and enhancement beside the clip, as the field `clean`: `"dry"`,
-    the clip without reverberation; `"early"`, convolved with the first 50 ms of the response from the direct sound on,
-    by the gain of the reverberated clip, of which it is a part. 50 ms is the early time limit of the clarity of speech,
-    C50, in ISO 3382-1. Gains and filters change both; what `Mix`, `Noise`, `Dither` and `Clip` do is not in the target.
-    Where no room was drawn, the target has the clip.
+    `clean`: batches also have the field `clean`, a target for dereverberation and enhancement: `"dry"`, the clip
+    without reverberation; `"early"`, the clip convolved with the first 50 ms of the response from the direct sound on,
+    with the gain of the reverberated clip. 50 ms is the early time limit of the clarity of speech, C50, in ISO 3382-1.
+    Gains and filters change both; `Mix`, `Noise`, `Dither` and `Clip` do not change the target. If no room was drawn,
+    the target is the clip.
     """
 
     source: Any
@@ -466,12 +466,12 @@ class Mixup(_StepPart):
     """Mixes pairs of examples of a batch: features and targets, by weights distributed as Beta(beta, beta).
 
     Rows 2k and 2k + 1 of a batch are a pair; each is mixed with the other by a weight of its own. A row whose partner
-    is a bad record stays as it is, and all other pairs stay pairs, also where the batch of a finite pass has fewer rows
-    then. So does the last of an odd number. `p` is the share of rows that are mixed.
+    is a bad record stays as it is, as does the last of an odd number; all other pairs stay pairs, also if the batch of
+    a finite pass then has fewer rows. `p` is the share of rows that are mixed.
 
     `MultiHot`, `Soft` and `Annotations` targets, and `Number`s of a floating-point type, are mixed by the weights.
-    Beside a class, such as `label`, a batch has that of the partner as `label_b`. Text is refused; `columns=` are
-    passed on. Batches have two fields more: `mixup_weight`, float64, the weight of the row itself (1 if it is not
+    For a class, such as `label`, a batch also has that of the partner, `label_b`. Text is refused; `columns=` are
+    passed on. Batches have two more fields: `mixup_weight`, float64, the weight of the row itself (1 if it is not
     mixed), and `mixup_index`, int64, the `index` of its partner (-1). A loss for classes is
     `weight * loss(label) + (1 - weight) * loss(label_b)`.
 
@@ -490,8 +490,8 @@ class CutMix(_StepPart):
     """Replaces a part of an example by that of the other of its pair; pairs, fields and targets as with `Mixup`.
 
     `part`: `"frames"`, a range of frames (of a waveform: samples); `"box"`, a range of bands and of frames, of the
-    same share each. The size of the part is distributed as Beta(beta, beta); `mixup_weight` is what is left of the
-    example itself.
+    same share each. The size of the part is distributed as Beta(beta, beta); `mixup_weight` is the share that is left
+    of the example itself.
 
     Source: S. Yun et al., CutMix (2019); here the part lies within the features and is never cut.
     """
@@ -509,9 +509,9 @@ class Python(_StepPart):
     `on`: `"waveform"`, the array is the clip, float32 `[channels, n_samples]`; `"features"`, it is the features of one
     channel, float32 `[n_bands, n_frames]` or `[n_frames, n_bands]` as in batches. The function may change the array,
     and returns one of the same shape. `seed` is an int of 64 bits of its own for each example, the same in every run,
-    as in `numpy.random.default_rng(seed)`; a function that uses anything else at random makes batches that differ. An
+    as in `numpy.random.default_rng(seed)`; with any other source of randomness batches differ from run to run. An
     exception ends the loader's run, and `next()` raises it. The function's module and name are part of the loader's
-    state, what it does is not.
+    state, its code is not.
     """
 
     function: Callable[[NDArray[np.float32], int], NDArray[Any]]
@@ -538,9 +538,9 @@ class Python(_StepPart):
 class Remix(_StepPart):
     """Exchanges the waveforms of the rows of a batch within groups of `group` rows, as demucs does.
 
-    For rows with several waveforms (`audio=`): each waveform of a row, also each of a stacked field, is then that of
-    some row of its group, and each is used once. So the model's mixture, their sum, is new. A group is of rows that are
-    drawn one after the other, and the same on any number of ranks; `batch_size` is a multiple of `group` (2 to 1024).
+    For rows with several waveforms (`audio=`): each waveform of a row, also each of a stacked field, comes from some
+    row of its group, and each is used once. So the model's mixture, their sum, is new. The rows of a group are drawn
+    one after the other, and are the same on any number of ranks; `batch_size` is a multiple of `group` (2 to 1024).
     `p`: the share of groups. A group with a bad row, or at the end of a pass with too few, stays as it is. All other
     fields, such as targets and `valid_samples`, stay those of the row.
 
@@ -591,10 +591,10 @@ class OneOf(_StepPart):
 class Only(_StepPart):
     """Applies `steps` to one field of `audio=`, so that the others stay as they are.
 
-    `field`: its name; of a field of several columns all waveforms are changed. `steps` are steps on waveforms, but for
+    `field`: its name; of a field of several columns all waveforms are changed. `steps` are steps on waveforms, except
     `Speed`, which all waveforms of a row have in common. Without `Only` a step does the same to all of them, so that a
     mixture stays the sum of its parts. A step draws the values that it would draw in the list itself. Targets on the
-    time line of a row do not follow a `Roll` in it, and what is padding of the row stays padding, also behind a `Mix`.
+    time line of a row do not follow a `Roll` in it, and padding of the row counts as padding, also after a `Mix`.
 
     Noisy and clean speech of one recording: `audio={"noisy": "path", "clean": "path"}`, and `Only("noisy",
     [Mix("noise/", snr_db=(-5, 20))])`.

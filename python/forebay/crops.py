@@ -53,11 +53,11 @@ class _CropPart(_Part):
 
 
 Pad = Literal["behind", "front", "both", "random", "repeat", "noise"]
-"""What becomes of a clip whose recording is shorter.
+"""How a clip is filled whose recording is shorter.
 
-`"behind"`, `"front"`, `"both"`: zeros behind the recording, before it, or half of them on each side. `"random"`: zeros
+`"behind"`, `"front"`, `"both"`: zeros after the recording, before it, or half of them on each side. `"random"`: zeros
 on both sides, divided at random. `"repeat"`: the recording again and again, from its first sample on. `"noise"`: white
-noise behind the recording, of a root mean square of `noise_db` (dB, 0 is full scale).
+noise after the recording, of a root mean square of `noise_db` (dB, 0 is full scale).
 """
 
 
@@ -67,7 +67,7 @@ class Random(_CropPart):
 
     `silence_db`: a clip whose root mean square is below this level (dB, 0 is full scale; without padding, at the
     rate of the features) is drawn again, at most `redraws` times; if all are below it, the loudest is kept. Of a large
-    recording in a file of its own, all that lies between the places that may be drawn is read.
+    recording in a file of its own, everything between the places that may be drawn is read.
     """
 
     _: KW_ONLY
@@ -81,8 +81,8 @@ class Random(_CropPart):
 class Start(_CropPart):
     """The beginning; see `Pad` for `pad` and `noise_db`.
 
-    With `whole=True` examples are whole recordings: one that is longer than `clip_seconds`, as it is played by `Speed`,
-    is a bad record (`too_large`), and left out or replaced.
+    With `whole=True` examples are whole recordings: one that is longer than `clip_seconds`, after `Speed`, is a bad
+    record (`too_large`), and left out or replaced.
     """
 
     _: KW_ONLY
@@ -126,7 +126,7 @@ class _SpanPart(_CropPart):
 class Events(_SpanPart):
     """A clip at random about an event: the rule of BirdSet (Rauch et al. 2024, https://arxiv.org/abs/2403.10380).
 
-    Of the events of a row one is drawn, each as likely. It is widened to at least `widen` seconds around its middle
+    One of the events of a row is drawn, all equally likely. It is widened to at least `widen` seconds around its middle
     (and to at least a clip), shifted to lie within the recording, and the clip is at a random place within. A longer
     event is not widened.
 
@@ -154,8 +154,8 @@ class Events(_SpanPart):
 class Inside(_SpanPart):
     """A clip at a random place inside one of the spans of a row; `column`, `unit` and `empty` are those of `Events`.
 
-    All places at which a clip lies in a span are as likely, so a longer span is drawn more often. A span shorter than
-    a clip has one place, at which it is in the middle of the clip.
+    All places at which a clip lies in a span are equally likely, so a longer span is drawn more often. A span shorter
+    than a clip has one place, at which it is in the middle of the clip.
 
     See `Pad` for `pad` and `noise_db`, and `Random` for `silence_db` and `redraws`.
     """
@@ -179,11 +179,11 @@ class Annotated(_CropPart):
     row's start. `columns` names the columns of a table. Times of a table count from the start of the recording, also in
     a row that is a segment of it.
 
-    Regions are cut to the recording (the row); those that overlap or touch are one. All places at which a clip lies in
-    one of them are as likely. A region shorter than a clip has none. If all are shorter, the clip has the longest in
-    its middle, the first of equal ones, and is shifted to lie in the recording.
+    Regions are cut to the recording (the row); those that overlap or touch are joined. All places at which a clip lies
+    in one of them are equally likely. A region shorter than a clip is not used. If all are shorter, the clip has the
+    longest in its middle, the first of equal ones, and is shifted to lie in the recording.
 
-    A row without regions ends the run with an error; with `empty="random"` it has a clip at a random place. The length
+    A row without regions ends the run with an error; with `empty="random"` its clip is at a random place. The length
     of its regions does not change how often a row comes: see `seconds`.
 
     See `Pad` for `pad` and `noise_db`, and `Random` for `silence_db` and `redraws`.
@@ -219,10 +219,9 @@ class Annotated(_CropPart):
     def seconds(self, paths: Iterable[str | PathLike[str]]) -> list[float]:
         """The annotated seconds of each of these recordings, 0 of one without regions.
 
-        They are those of the annotations: what lies outside of the recording, or of a segment of it, counts. As weights
-        of their rows, `sampling=Weighted(crop.seconds(paths))`, recordings come by their annotated time, and those
-        without regions are left out. Regions that overlap count once. Raises `ConfigError` if `annotations` names
-        columns.
+        Parts of annotations outside of the recording, or of a segment of it, count, too; regions that overlap count
+        once. With `sampling=Weighted(crop.seconds(paths))` recordings come in proportion to their annotated time, and
+        those without regions are left out. Raises `ConfigError` if `annotations` names columns.
         """
         if isinstance(self.annotations, Mapping):
             raise ConfigError(
@@ -240,8 +239,8 @@ class Annotated(_CropPart):
 class Loudest(_CropPart):
     """The loudest of `of` clips at random places (2 to 64), by the root mean square of its samples without padding.
 
-    All of them are decoded: together in one go if that is less than one by one, as of a recording that is not much
-    longer than all clips. See `Pad` for `pad` and `noise_db`.
+    All of them are decoded: together if that is less than one by one, as in a recording that is not much longer than
+    all clips. See `Pad` for `pad` and `noise_db`.
     """
 
     of: int = 4
@@ -256,7 +255,7 @@ class Views(_CropPart):
 
     `n` is 1 to 256. `crop`, any crop of a single clip, makes each of them, with draws of its own; the first one is the
     clip that `crop` makes alone. `outputs=["start", "valid_samples", "valid_frames"]` have `[batch, n]`. The recording
-    is read and opened once, and decoded in one go where that is less than clip by clip. Other fields are those of the
+    is read and opened once, and decoded as a whole if that is less than clip by clip. Other fields are those of the
     row; targets that depend on the clip, such as `Annotations` and `Frames`, are refused.
     """
 
@@ -271,13 +270,13 @@ class Windows(_CropPart):
     `step`: seconds from the start of a window to that of the next. None: the length of a window, so that they
     follow one another without overlap.
 
-    `end`, for the samples behind the last whole window, and for a recording shorter than a window: `"pad"`, a further
-    window with zeros behind them; `"remainder"`, a further window whose features are those of these samples alone, and
-    filled up behind as the features say; `"shift"`, a further window that ends with the recording (a shorter recording
-    is padded); `"drop"`, none. Samples between windows, if `step` is above `clip_seconds`, belong to none.
+    `end`, for the samples after the last whole window, and for a recording shorter than a window: `"pad"`, a further
+    window with zeros after them; `"remainder"`, a further window whose features are those of these samples alone, and
+    filled at the end by the `fill` of the features; `"shift"`, a further window that ends with the recording (a shorter
+    recording is padded); `"drop"`, none. Samples between windows, if `step` is above `clip_seconds`, belong to none.
 
-    `context`: seconds of the recording on each side of a window that its example has besides, zeros where the recording
-    has none. A window has `clip_seconds - 2 * context` then; `step`, `end`, annotations and `start` are about windows.
+    `context`: seconds of the recording that an example has on each side of its window, zeros where the recording has
+    none. A window then has `clip_seconds - 2 * context`; `step`, `end`, annotations and `start` refer to windows.
 
     Windows are examples: orders, ranks, resume and `exclude` work as with rows. `index` in a batch is the row of the
     recording, `outputs=["window", "start"]` adds the number and the start of the window. The lengths of all recordings
@@ -292,20 +291,20 @@ class Windows(_CropPart):
 
 @part
 class Whole(_CropPart):
-    """All of each recording, or of the segment that a row is: clips of different lengths, as speech has them.
+    """All of each recording, or of the segment that a row is: clips of different lengths, as for speech.
 
-    The features of each clip are those of the clip alone; in a batch they are padded behind to the longest: a
+    The features of each clip are those of the clip alone; in a batch they are padded at the end to the longest: a
     spectrogram is `[batch, n_mels, longest]` (or `[batch, longest, n_mels]`, as `layout` says), a waveform
     `[batch, longest]`. `valid_frames` (`valid_samples` of a waveform), int64 `[batch]`, are the lengths without
-    padding. Features with a number of frames of their own (`n_frames`) keep it. A waveform is padded with zeros, a
-    spectrogram with what its features make of silence, or with 0 if a frame depends on the others (by a normalization
-    per example, `top_db` or PCEN). `pad_value`: another value.
+    padding. Features with a fixed number of frames (`n_frames`) keep it. A waveform is padded with zeros, a
+    spectrogram with the features of silence, or with 0 if a frame depends on the others (by a normalization per
+    example, `top_db` or PCEN). `pad_value`: another value.
 
     Rows shorter than `min_seconds` or longer than `max_seconds` are left out, with a warning: `loader.left_out` counts
     them. With `on_long="cut"` longer ones are cut at their end. The length of a row is that of its segment
-    (`start` and `end`), or what `duration` says, a column of seconds, by default the one of this name, as manifests of
-    NeMo have it. Where neither says a number above 0, the recording is opened when the loader is made. One that is
-    longer than was known by more than 10 ms is a bad record (`too_large`). `clip_seconds` is not to be given.
+    (`start` and `end`), or the value of the column `duration` in seconds, by default the one of this name, as in
+    manifests of NeMo. If neither is a number above 0, the recording is opened when the loader is made. One that is
+    longer than was known by more than 25 ms is a bad record (`too_large`). Do not give `clip_seconds`.
     """
 
     _: KW_ONLY

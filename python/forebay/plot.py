@@ -64,7 +64,8 @@ STYLE = (
     ".forebay .axes{display:grid;grid-template-columns:auto 1fr;gap:0 .3rem;font-size:.7rem}.forebay b{font-weight:400}"
     ".forebay .y{display:flex;flex-direction:column;justify-content:space-between;text-align:right}"
     ".forebay .x{grid-column:2;display:flex;justify-content:space-between}"
-    ".forebay i{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem}</style>"
+    ".forebay i{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem}"
+    ".forebay span{display:inline-block}</style>"
 )
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -166,13 +167,13 @@ def timeline(trace: str | PathLike[str]) -> Picture:
         )
     colors = {name: COLORS.get(name, OTHER) for name in dict.fromkeys(names)} | {"waiting": WAITING}
     legend = "".join(
-        f'<i style="background:rgb({red},{green},{blue})"></i>{html.escape(name)}'
+        f'<span><i style="background:rgb({red},{green},{blue})"></i>{html.escape(name)}</span> '
         for name, (red, green, blue) in colors.items()
     )
     n = len(idle)
     what = f"{n} more thread{'s' if n > 1 else ''} worked less than {IDLE:.1%} of the time"
     others = f"<p>{what}: {html.escape(', '.join(idle))}</p>" if n else ""
-    body = f"<p>{html.escape(str(path))}: {seconds:.2f} s{legend}</p><table>{''.join(rows)}</table>{others}"
+    body = f"<p>{html.escape(str(path))}: {seconds:.2f} s {legend}</p><table>{''.join(rows)}</table>{others}"
     return Picture(f"trace {path.name}", body)
 
 

@@ -225,7 +225,7 @@ def icefall(
     Utterances of 1 to 20 s with the pieces of their text by `tokenizer`, a SentencePiece `.model`; `max_duration`
     seconds in a batch, in 30 buckets. `noise`: recordings such as MUSAN's. icefall has each utterance at each speed in
     an epoch; here one speed is drawn for each. Utterances with more than 25 pieces a second are left out: icefall
-    leaves out those with more pieces than frames behind its subsampling by 4.
+    leaves out those with more pieces than frames after its subsampling by 4.
 
     Source: icefall on GitHub (k2-fsa/icefall, egs/librispeech/ASR: tdnn_lstm_ctc/asr_datamodule.py), and lhotse's
     transforms.

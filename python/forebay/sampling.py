@@ -160,7 +160,7 @@ class Weighted(_SamplingPart):
 
 @part
 class Balanced(_SamplingPart):
-    """Rows come by the rarity of their classes, of which `column` has one or a list (text, numbers, class names).
+    """Rows of rare classes come more often; `column` has a class or a list of them (text, numbers, class names).
 
     A class of n rows has the weight `(n + offset) ** power`: with -1 all classes come equally often, with -0.5 a class
     that has 100 times the rows comes 10 times as often. A row of several classes has the sum, the highest or the mean

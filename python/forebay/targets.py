@@ -180,16 +180,16 @@ class Tokens(_ColumnPart):
     Rows are filled with `pad`, on their `side`. A row with more than `max_tokens`, prefix and suffix included, is left
     out, which `loader.left_out` counts: all texts are encoded once when the loader is made. With `on_long="cut"` the
     end of its text is cut off. Without `max_tokens` a row may have 4096, and one with more is a bad record
-    (`too_large`). With `crops.Whole`, a row with more than `max_per_second` tokens for each second of audio, as it is
-    played fastest, is left out, too: a CTC loss over fewer frames than tokens is infinite.
+    (`too_large`). With `crops.Whole`, a row with more than `max_per_second` tokens for each second of audio, at the
+    fastest that `Speed` plays it, is left out, too: a CTC loss over fewer frames than tokens is infinite.
 
     `dropout` is the probability with which each merge of two parts is left out (BPE dropout), by the row's random
     bits; a draw that exceeds `max_tokens` is encoded without.
 
     With `starts` and `ends`, columns with lists of seconds from the start of the row, `column` has a list of the texts
     of segments. Those within the clip are encoded one after the other; with `timestamps=0.02`, each between the tokens
-    of its times, `<|0.00|>` to `<|30.00|>`, as Whisper is trained (Radford et al. 2022, section 2.3). A segment that
-    goes on behind the clip is its start alone, and one that begins before it makes a bad record (`corrupt`).
+    of its times, `<|0.00|>` to `<|30.00|>`, as Whisper is trained (Radford et al. 2022, section 2.3). Of a segment that
+    ends after the clip there is only the start; one that begins before the clip makes a bad record (`corrupt`).
 
     With `Buckets(pad_to="bucket")` rows are padded to a power of two, or to `max_tokens`, so that shapes are few.
     """
@@ -234,7 +234,7 @@ class Characters(_ColumnPart):
     one or more characters, of which the longest one is taken at each place; or the `Path` of a file, a `.json` with
     such a list or a dict of entries and ids 0 to n - 1, or any other with an entry on each line; or such a dict. Ids
     count from 0. `blank` is an id that no entry has, such as the 0 of a CTC loss: the entries from it on move up by
-    one. `between` is an id that is put between two entries, and with `around` also before the first and behind the
+    one. `between` is an id that is put between two entries, and with `around` also before the first and after the
     last, as VITS does. Text is not normalised. A character that begins no entry raises `ConfigError` with its row, or
     is left out with `unknown="ignore"`.
 
@@ -270,9 +270,9 @@ class Annotations(_Classed):
     (`a.Table.1.selections.txt` those of `a.wav`). An annotation belongs to each recording whose path in its row ends
     with the annotation's path.
 
-    An annotation counts if it overlaps the clip, padding left out, by more than nothing, by at least `min_overlap`
-    seconds, and by at least the share `min_share` of the annotation or of the window, which `of` says. `value` is 1 for
-    `"presence"`, or the share of the clip that the longest annotation of a class has.
+    An annotation counts if it overlaps the clip (without padding), by at least `min_overlap` seconds, and by at least
+    the share `min_share` of the annotation or of the window, as `of` says. `value` is 1 for `"presence"`, or the share
+    of the clip that the longest annotation of a class has.
 
     `classes` as in `MultiHot`; None and `"data"` are the sorted labels of the table.
     """
@@ -305,7 +305,7 @@ class Frames(_Classed):
     row with lists: `{"label": "speakers", "start": "turn_starts", "end": "turn_ends"}`, times in seconds from the row's
     start.
 
-    Frame `i` has its middle `duration / 2 + i * step` seconds behind the clip's start, and a label that is heard from
+    Frame `i` has its middle `duration / 2 + i * step` seconds after the clip's start, and a label that is heard from
     `start` to `end` (seconds of the clip, cut to it) is in frames `round((start - duration / 2) / step)`, at least 0,
     to `round((end - duration / 2) / step)`, both included; halves are rounded to even. This is the rule of pyannote.
     With `step` the frames are those that lie within the clip, of `duration` seconds each (None: `step`). Without it
@@ -350,13 +350,13 @@ class Frames(_Classed):
 class Sequence(_ColumnPart):
     """Numbers along the time of a clip, `[batch, length]`: codes, units, pitch.
 
-    `column` has a list for each row, of `rate` numbers per second (at most 10**6) from the row's start on: whole
+    `column` has a list for each row, of `rate` numbers per second (at most 10**6) from the row's start on:     whole
     numbers are int64, others float32. A clip has `round(seconds * rate)` of them. Number `j` is the one at the time of
-    its middle, `(j + 0.5) / rate` seconds behind the clip's start: item `floor(t * rate)` for the time `t` of the row
+    its middle, `(j + 0.5) / rate` seconds after the clip's start: item `floor(t * rate)` for the time `t` of the row
     that is heard then. So numbers are left out or repeated where `Speed` plays the recording faster or slower.
 
-    `pad` is where the recording or its list has none, and stands for nulls. With `crop=Whole()` rows are padded with
-    it, and `<name>_length`, int64 `[batch]`, is their number without.
+    `pad` fills places where the recording or its list has no number, and stands for nulls. With `crop=Whole()` rows are
+    padded with it, and `<name>_length`, int64 `[batch]`, is their length without padding.
     """
 
     _: KW_ONLY
@@ -371,7 +371,7 @@ class Words(_ColumnPart):
     `column` has a list of words for each row, `starts` and `ends` are columns with lists of their times, in seconds
     from the row's start. `<name>_start` and `<name>_end` are `JaggedArray`s of float64: seconds of the clip, cut to it.
     A word is in a clip if a part of it is; words are in the order of their starts. `Speed` and `Roll` change times as
-    they change samples, and a word over which a `Roll` wraps is there twice. Words of a partner of `Mix` are not added.
+    they change samples, and a word over which a `Roll` wraps comes twice. Words of a partner of `Mix` are not added.
     """
 
     _: KW_ONLY

@@ -71,7 +71,7 @@ class Documents(_TextPart):
     `bpe_dropout`: the probability, 0 to 1, with which each merge of two parts is left out (BPE dropout), for byte-level
     BPE and BPE models of SentencePiece.
 
-    What is drawn is a function of the loader's seed, the row and the epoch, on any number of workers and ranks.
+    The draws depend on the loader's seed, the row and the epoch alone, for any number of workers and ranks.
     """
 
     path: _Files
@@ -123,12 +123,12 @@ class Ids(_TextPart):
 
 @part
 class Chat(_TextPart):
-    """Conversations, one in each row, made to texts by a chat template; only answers are trained on.
+    """Conversations, one in each row, which a chat template makes into texts; only answers are trained on.
 
     `path`: a file, a folder, a pattern or a list of these, of one format: Parquet, Arrow (as `save_to_disk` writes it)
     or JSON lines (`.jsonl`, also `.gz` or `.zst`); or a `datasets.Dataset`, as for `Documents`. `column` has the
-    messages: lists of structs (in JSON lines objects) with `role` and `content`, or texts of JSON. Fields of structs
-    that are null, but for `content`, are left out, since tables have all fields of all rows. `tools`: the column of
+    messages: lists of structs (in JSON lines objects) with `role` and `content`, or texts of JSON. Null fields of
+    structs, except `content`, are left out, since tables have all fields in all rows. `tools`: the column of
     the tools that a conversation may use, in the same forms.
 
     `template`: `"tokenizer"` for that of the tokenizer (`chat_template.jinja` or `tokenizer_config.json` in its
@@ -136,12 +136,12 @@ class Chat(_TextPart):
     a template of Jinja as text.
 
     `train_on`: `"assistant"` for all answers, `"last"` for the last one, `"all"` for every token. The target of any
-    other token is -100. Answers are the `{% generation %}` blocks of the template; without them, what each answer
-    adds to the conversation before it and its prompt. The templates by name include the token that ends the answer.
+    other token is -100. Answers are the `{% generation %}` blocks of the template; without them, what each answer adds
+    to the conversation before it and its prompt. The templates by name include the token that ends the answer.
 
     Ids are those of `apply_chat_template` of transformers, with the loader's BOS before them if they do not begin
-    with it, and its EOS. Text of a message that looks like a special token is one, as there. A row without messages
-    or answers, with a role that the template refuses, or whose answers cannot be told, is a bad row.
+    with it, and its EOS. As there, text of a message that looks like a special token becomes that token. A row without
+    messages or answers, with a role that the template refuses, or whose answers cannot be found, is a bad row.
     """
 
     path: _Files
@@ -157,8 +157,8 @@ class Pairs(_TextPart):
 
     `path`: as for `Chat`. `chosen` and `rejected` are columns of conversations, as `column` of `Chat`. With `prompt`,
     a column too, they have what follows the prompt: messages, or the text of an answer; a text as the prompt is the
-    user's message. Texts of JSON that have messages are these. Without `prompt` each has the whole conversation, and
-    texts are JSON. Points separate the names of nested fields.
+    user's message. Texts of JSON with messages are read as messages. Without `prompt` each has the whole conversation,
+    and texts are JSON. Points separate the names of nested fields.
 
     `template` and `train_on` as for `Chat`, for each conversation; by default only the last answer is trained on. The
     target of any other token is -100.
@@ -167,10 +167,11 @@ class Pairs(_TextPart):
     first, then the rejected ones in the same order. Each row has one conversation, from its start, and `pad_id` after
     it; a pair is never split, so the loader needs `fit="pad"`, and pairs are mixed only with pairs. If a conversation
     has more than `seq_len + 1` tokens, `on_long="skip"` leaves its pair out, and `"cut"` cuts its end; a pair is left
-    out too if no target is left of one of them. With the extra `doc_ids`, an input is padding where that is 1.
+    out too if one of its conversations has no target left. With the extra `doc_ids`, an input is padding where that
+    is 1.
 
-    A row of which either conversation is bad, as for `Chat`, is a bad row; so is one of which an answer begins with
-    a message of the user, the system or the developer. There are no tools.
+    A row is bad if either conversation is, as for `Chat`, or if an answer begins with a message of the user, the
+    system or the developer. There are no tools.
     """
 
     path: _Files

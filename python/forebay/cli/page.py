@@ -7,6 +7,7 @@ here could still not send anything.
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TypeVar
 
 from forebay._pictures import uri
@@ -41,8 +42,10 @@ dt::after { content: ":"; } dd { margin: 0; } .bad { color: var(--bad); overflow
 .rows { list-style: none; padding: 0; } .rows > li { border-top: 1px solid var(--line); padding: .75rem 0; }
 .strip { display: flex; height: .6rem; margin: .3rem 0; } .strip span { min-width: 0; }
 .tokens { font: .85rem/1.7 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; overflow: hidden; }
-.tokens span { unicode-bidi: isolate; box-shadow: inset 1px 0 var(--back); }
-.tokens .s { border-left: 3px solid var(--text); } .tokens .c { font-style: italic; text-decoration: underline; }
+.tokens span[title] { box-shadow: inset 1px 0 var(--back); }
+.tokens .s { border-left: 3px solid var(--text); }
+.tokens span:dir(rtl) > .s { border-left: none; border-right: 3px solid var(--text); }
+.tokens .c { font-style: italic; text-decoration: underline; }
 .tokens .u { opacity: .6; } .tokens .p { color: var(--text); opacity: .75; } .p { background: #80808066; }
 .d0 { background: #4a7fd055; } .d1 { background: #d0903a55; } .d2 { background: #3aa06a55; }
 .d3 { background: #b05ac055; } .d4 { background: #c0504a55; } .d5 { background: #3aa8b055; }
@@ -159,7 +162,9 @@ def _card(card: Card) -> str:
 
 
 def _token_row(row: TokenRow) -> str:
-    spans = "".join(map(_token, row.tokens))
+    # Letters of a word that is several tokens stand in the order of its script.
+    documents = groupby(row.tokens, lambda token: token.document)
+    spans = "".join(f'<span dir="auto">{_joined(_token, list(tokens))}</span>' for _, tokens in documents)
     n = sum(row.lengths) + row.n_padding
     widths = [(f"d{number % COLORS}", length) for number, length in enumerate(row.lengths)] + [("p", row.n_padding)]
     strip = "".join(f'<span class="{name}" style="width:{100 * width / n:.2f}%"></span>' for name, width in widths)
@@ -173,7 +178,10 @@ def _token(token: Token) -> str:
     names = "p" if token.document is None else f"d{token.document % COLORS}"
     marks = {"s": token.is_first, "c": token.is_special, "u": not token.is_trained}
     names += "".join(f" {name}" for name, is_so in marks.items() if is_so and token.document is not None)
-    return f'<span class="{names}" title="{html.escape(token.title, quote=True)}">{html.escape(token.text)}</span>'
+    # Set apart, so that it does not decide on the direction of its document.
+    apart = ' dir="ltr"' if token.is_special else ""
+    title = html.escape(token.title, quote=True)
+    return f'<span class="{names}" title="{title}"{apart}>{html.escape(token.text)}</span>'
 
 
 def _facts(facts: Mapping[str, str]) -> str:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 RECIPES: dict[str, Callable[..., recipes.Recipe]] = {
-    name: getattr(recipes, name) for name in recipes.__all__ if name != "Recipe"
+    name: getattr(recipes, name) for name in ("ast", "birdclef", "birdset", "librispeech", "passt")
 }
-"""The recipes of `--recipe`."""
+"""The recipes of `--recipe`: those that need no tokenizer, table or noise, and take clips of one recording."""
 MOST_ROWS = 200
 """The most cards of a page: each has up to 0.4 MB of sound."""
 MOST_SECONDS = 30.0
@@ -141,7 +141,9 @@ def label_column(dataset: AudioDataset, given: str | None) -> str | None:
     """The column of classes: the given one, or the first that has names, or one that is called so."""
     if given is not None:
         if given not in dataset.columns:
-            raise ConfigError(f"--label-column is {given}, must be a column: {', '.join(dataset.columns)}")
+            raise ConfigError(
+                f"--label-column is {given}, must be a column: {', '.join(dataset.columns) or 'there are none'}"
+            )
         return given
     return next((name for name in (*dataset._classes, "label", "labels") if name in dataset.columns), None)
 
@@ -180,7 +182,7 @@ def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, value
     title = f"{sort(info)}, {info['seconds']:.1f} s"
     shown = f"{min(options.seconds, info['seconds']):.1f} s from the start, up to {nyquist / 1000:g} kHz"
     if nyquist > rate / 2:
-        shown += f" (to hear, {rate / 2000:g} kHz)"
+        shown += f" (sound: {rate / 2000:g} kHz)"
     picture = _pictures.png(_pictures.colored(_pictures.spectrogram(own, WIDTH, HEIGHT)))
     return Card(row, facts, title, [(shown, picture)], [(shown, _pictures.wav(heard[None], rate))])
 

@@ -114,6 +114,18 @@ def test_nothing_of_a_text_is_html(tmp_path: Path) -> None:
     assert {char for char in found if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")} == {"\n"}
 
 
+def test_each_document_has_its_own_direction(tmp_path: Path) -> None:
+    path = write(tmp_path, ["שלום עולם", "hello", "مرحبا"] * 20)
+    page = shown(path, "-t", RANKS, "-n", 2, "--seq-len", 60, tmp_path / "a.html")
+    rows = tokens_of(page)
+    n_documents = sum("s" in classes for row in rows for _, classes, _ in row)
+    assert sum(span.get("dir") == "auto" for span in page.all("span")) == n_documents
+    # BOS has Latin letters, and does not decide on the direction of a text.
+    special = [span.get("dir") for span in page.all("span") if "title" in span and "c" in (span["class"] or "").split()]
+    assert special == ["ltr"] * n_documents
+    assert "שלום עולם" in "".join(text for own, _, text in rows[0] if own)
+
+
 def test_no_request(tmp_path: Path) -> None:
     page = shown(write(tmp_path, TEXTS), "-t", RANKS, "-n", 2, tmp_path / "a.html")
     assert not [name for _, tag in page.tags for name in tag if name in ("src", "href", "poster", "action")]
