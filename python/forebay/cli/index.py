@@ -22,6 +22,7 @@ from forebay._checks import URL
 from forebay._core import ConfigError, _Index
 from forebay._files import write_new
 from forebay._progress import clock
+from forebay.cli import texts
 from forebay.cli.check import histogram
 from forebay.cli.common import (
     SHOWN,
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         check_new("--output", options.output)
         if options.output.suffix != ".jsonl":
             raise ConfigError(f"--output {options.output} must end in .jsonl")
-    with using("SOURCE", options):
+    with using("SOURCE", options), texts.hinted(texts.NOT_FOR_TEXTS):
         index = _Index(
             options.files,
             label_column=options.label_column,

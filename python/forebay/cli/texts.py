@@ -17,6 +17,7 @@ from forebay.text import Chat, Documents, Ids, Pairs
 
 __all__ = [
     "FOR_TOKENIZER",
+    "NOT_FOR_TEXTS",
     "add",
     "add_packing",
     "add_tokenizer",
@@ -46,6 +47,8 @@ ANY = ("files", "json", "debug")
 """The options of every command about sources."""
 NO_RECORDINGS = ('there is no column "audio"', "no column has paths")
 """The words of an error about a table that may have texts."""
+NOT_FOR_TEXTS = "The command is for recordings; `forebay inspect SOURCE --tokenizer FILE` tells what texts hold"
+"""The remedy of a command that knows recordings alone."""
 PARAMETERS = {
     "parquet_files": "SOURCE", "data_dir": "SOURCE", "path": "SOURCE", "source": "SOURCE", "column": "--text-column",
     "chosen": "--chosen", "rejected": "--rejected", "prompt": "--prompt",
@@ -169,13 +172,13 @@ def check(options: argparse.Namespace, own: Sequence[str], both: Sequence[str] =
 
 
 @contextlib.contextmanager
-def hinted() -> Iterator[None]:
-    """Adds to an error about a source without recordings how one of texts is named."""
+def hinted(remedy: str = "Of texts, name the tokenizer with --tokenizer") -> Iterator[None]:
+    """Adds to an error about a source without recordings how one of texts is read."""
     try:
         yield
     except ConfigError as error:
         if any(words in str(error) for words in NO_RECORDINGS):
-            error.add_note("Of texts, name the tokenizer with --tokenizer")
+            error.add_note(remedy)
         raise
 
 
