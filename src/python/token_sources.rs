@@ -1,6 +1,6 @@
 //! Opens the files and the tokenizer of a `TokenLoader`.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -98,6 +98,17 @@ pub(super) fn open_tokenizer(
     Ok((opened, plans))
 }
 
+/// Warns of a file that is kept for validation by convention, where it is a large part of the data.
+fn warn_held_out(last: &Path, n_files: usize) {
+    if (2..10).contains(&n_files) {
+        log::warn!(
+            "TokenLoader: {}, the last of {n_files} files, is kept for validation; pass val=[] to train on all files, or the \
+             names of the validation files as val=",
+            last.display()
+        );
+    }
+}
+
 /// Finds the files of the split and opens them.
 pub(super) fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSources> {
     let part = match &*config.split {
@@ -130,6 +141,9 @@ pub(super) fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<DocumentSou
                 }
                 _ => val.clone(),
             };
+            if let (Split::Train, None, [.., last]) = (part, &val, &*files) {
+                warn_held_out(last, files.len());
+            }
             let files = split_documents(&files, part, val.as_deref())?;
             let column = column.as_ref().unwrap_or(&usual);
             DocumentSource::open(storage.clone(), &files, (content, column), cache.clone())

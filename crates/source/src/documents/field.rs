@@ -19,8 +19,11 @@ pub(crate) fn text_field<'a>(line: &'a [u8], name: &str) -> Result<Cow<'a, str>>
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = JsonField(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
     let found = found.map_err(|error| {
-        let message = "the line is not JSON, expected an object such as {\"text\": \"...\"}";
-        Error::new(ErrorKind::Corrupt, message).because(error)
+        // Its parser calls each line line 1.
+        let why = error.to_string().replace(" at line 1 column", " at column");
+        let message =
+            format!("the line is not JSON, expected an object such as {{\"text\": \"...\"}}: {why}");
+        Error::new(ErrorKind::Corrupt, message)
     })?;
     match found {
         Found::Text(text) => Ok(text),
