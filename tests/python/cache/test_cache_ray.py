@@ -2,48 +2,31 @@
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from ray._private import services
 
 import forebay
 from caches import Number, Picky, files, unequal
 from forebay import SpectrogramTransform, cache, features
 from forebay.cache import building
 from forebay.cache.ray import RayShards
+from rays import importing
 from timing import eventually
 
 # Ray forks to start its servers; jax, if another test has imported it, warns of that.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 
-def patient(find: Callable[..., Any]) -> Callable[..., Any]:
-    """Waits for Ray's servers as long as they take: Ray gives up after 30 seconds, and a busy machine may need more."""
-
-    def get_node(*given: Any) -> Any:
-        while True:
-            try:
-                return find(*given)
-            except RuntimeError:  # no node yet; the limit is that of the test
-                time.sleep(0.5)
-
-    return get_node
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
     """A local Ray of two processes, which takes some seconds to start."""
-    with pytest.MonkeyPatch.context() as patch:
-        # Ray's workers import the processors below.
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        patch.setattr(services, "get_node", patient(services.get_node))
+    with importing():
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()

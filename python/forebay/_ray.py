@@ -1,0 +1,100 @@
+"""Ray: connecting to it, and actors that are replaced when they die."""
+
+import re
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from forebay._core import ConfigError, ForebayError
+
+ANSWER_S = 10.0
+"""The seconds within which an address must answer."""
+ATTEMPTS = 10
+"""The number of consecutive actors that may die in one call before it fails."""
+
+
+def started(user: str, address: str | None = None) -> Any:
+    """The module `ray`, connected: to `address`, or to a cluster of this process, unless the caller has connected.
+
+    `user` is the parameter or option that needs it, for messages. Raises `ImportError`, and `ConfigError` if no cluster
+    answers at the address.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f"{user} needs Ray: pip install forebay[ray]") from error
+    if not ray.is_initialized():
+        try:
+            if address is not None:
+                _check_answers(address)
+            ray.init(address=address, log_to_driver=False)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{user}: no Ray cluster was found ({error}); start one with `ray start --head`, and give its address, "
+                "or auto on a machine of the cluster"
+            ) from error
+    return ray
+
+
+def _check_answers(address: str) -> None:
+    """Raises `OSError` if nothing listens at an address with a port: Ray would try for minutes."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is not None:
+        socket.create_connection((found[1], int(found[2])), ANSWER_S).close()
+
+
+class Actors:
+    """An actor in each of some places. Threads call them; an actor that dies is replaced."""
+
+    def __init__(self, ray: Any, kind: type, given: Sequence[Any], places: Sequence[dict[str, Any]], what: str) -> None:
+        """Objects of `kind`, made with `given`. `places` are options of Ray for each; `what` they work for."""
+        self._ray = ray
+        self._actor = ray.remote(max_concurrency=1)(kind)
+        self._given = given
+        self._places = places
+        self._what = what
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._actors: list[Any] = [None] * len(places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def call(self, place: int, method: str, *given: Any) -> Any:
+        """Calls a method of the actor of a place; of a new one if it dies. Raises what the method raises."""
+        for attempt in range(ATTEMPTS):
+            actor = self._living(place)
+            try:
+                return self._ray.get(getattr(actor, method).remote(*given))
+            except self._ray.exceptions.RayActorError as error:
+                self._bury(place, actor)
+                if attempt == ATTEMPTS - 1:
+                    raise ForebayError(
+                        f"{ATTEMPTS} processes of Ray died one after another in the same part of {self._what}"
+                    ) from error
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Ends the actors and prevents new ones, since threads that are calling an actor would replace it."""
+        with self._lock:
+            self._is_closed = True
+            for actor in self._actors:
+                if actor is not None:
+                    self._ray.kill(actor)
+            self._actors = [None] * len(self._places)
+
+    def _living(self, place: int) -> Any:
+        with self._lock:
+            if self._is_closed:
+                raise ForebayError(f"{self._what} was ended while a batch was being processed")
+            if self._actors[place] is None:
+                self._actors[place] = self._actor.options(**self._places[place]).remote(*self._given)
+            return self._actors[place]
+
+    def _bury(self, place: int, actor: Any) -> None:
+        with self._lock:
+            if self._actors[place] is actor:
+                self._actors[place] = None
