@@ -1119,13 +1119,13 @@ class _Check:
         cls,
         files: Sequence[str | PathLike[str]],
         *,
-        first_row: int = 0,
         audio_column: str | None = None,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         damage: str = "silence",
         max_damage: float = 0.1,
         track: int | None = None,
     ) -> Self: ...
+    def seek(self, first_row: int) -> None: ...
     def next(self) -> list[dict[str, Any]] | None: ...
     def close(self) -> None: ...
     @property

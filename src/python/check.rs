@@ -56,8 +56,7 @@ pub struct ReportRow {
     warnings: Vec<String>,
 }
 
-/// Decodes every recording of shards from row `first_row` on, the first row of a former `next()`.
-/// `audio_column`, `allow_paths`, `damage`, `max_damage` and `track`, a number, are as in `Loader`.
+/// Decodes every recording of shards, in the order of rows. `audio_column`, `allow_paths`, `damage`, `max_damage` and `track`, a number, are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
@@ -68,14 +67,12 @@ pub struct _Check {
 #[pymethods]
 impl _Check {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
-        files, *, first_row=0, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1, track=None
+        files, *, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1, track=None
     ))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
-        #[pyo3(from_py_with = argument::first_row)] first_row: i64,
         audio_column: Option<String>,
         #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
         damage: &str,
@@ -85,7 +82,6 @@ impl _Check {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
             let damage = DamageConfig { damage, max_damage }.check().map_err(raise)?;
-            let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
             // Labels are not read.
             let options = SourceOptions {
                 payload: PayloadColumn::Audio(audio_column),
@@ -97,15 +93,23 @@ impl _Check {
             let source =
                 run_interruptible(py, "forebay-index", move || Recordings::open(&[files], &options))?;
             let source = Arc::new(source);
-            let mut engine =
+            let engine =
                 Engine::new(source.clone(), CheckTask { damage }, CheckTask::plan()).map_err(raise)?;
-            engine.seek(first).map_err(raise)?;
             Ok(Self {
                 engine: EngineHandle::new(engine, source.traffic().clone(), None),
                 paths: Arc::new(Mutex::new(source.reader())),
                 source,
             })
         })
+    }
+
+    /// Makes `first_row`, the first row of some `next()`, the next one.
+    fn seek(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::first_row)] first_row: i64,
+    ) -> PyResult<()> {
+        self.engine.seek(py, (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64))
     }
 
     /// The findings of the next rows, in row order, a dict each; None after the last.

@@ -25,7 +25,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import clock
+from forebay.cli import texts
 from forebay.cli.common import (
     SHOWN,
     a_path,
@@ -448,12 +449,14 @@ def check(
     damage: str = "silence",
     max_damage: float = 0.1,
     restart: bool = False,
+    ray: str | None = None,
     stream: TextIO | None = None,
 ) -> Summary:
     """Checks every recording of the shards, and writes the report; continues an interrupted call.
 
     With `truncated="error"`, a recording that ends before its container's declared length is bad, of kind
     `truncated`; with "warn" it is good. `damage` and `max_damage` are as in `Loader`, with shares of whole recordings.
+    `ray` is the address of a Ray cluster, on whose machines recordings are checked.
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written. The rows written
     so far stay.
@@ -466,7 +469,7 @@ def check(
             "audio_column": audio_column, "track": track, "allow_paths": allow_paths, "damage": damage,
             "max_damage": max_damage,
         }  # fmt: skip
-        return _check(files, stem, given, judged, restart, stream)
+        return _check(files, stem, given, judged, restart=restart, ray=ray, stream=stream)
 
 
 def _check(
@@ -474,7 +477,9 @@ def _check(
     stem: Path,
     given: dict[str, Any],
     judged: Mapping[str, str | float | None],
+    *,
     restart: bool,
+    ray: str | None,
     stream: TextIO | None,
 ) -> Summary:
     """As `check`, while no other process writes the report."""
@@ -488,11 +493,15 @@ def _check(
         if already:
             progress.say(f"{already} of {total} recordings were checked before; continuing")
             progress.add(errors=summary.bad)
-            opened.close()
-            opened = _Check(files, first_row=already, **given)
+            opened.seek(already)
         table = report.opened(report.named(".csv.tmp"), "a+")
-        with contextlib.closing(opened), io.TextIOWrapper(table, encoding="utf-8", newline="") as file:
-            for batch in iter(opened.next, None):
+        # Closed in the opposite order: the file last.
+        with (
+            io.TextIOWrapper(table, encoding="utf-8", newline="") as file,
+            contextlib.closing(opened),
+            contextlib.closing(_findings(opened, files, given, range(already, total), ray)) as batches,
+        ):
+            for batch in batches:
                 found = [settled(row, judged["truncated"]) for row in batch]
                 write(file, found)
                 for row in found:
@@ -502,6 +511,18 @@ def _check(
             os.fsync(file.fileno())
     report.finish(shards, summary, given["track"])
     return summary
+
+
+def _findings(
+    opened: _Check, files: Sequence[Path], given: dict[str, Any], rows: range, ray: str | None
+) -> Generator[list[dict[str, Any]]]:
+    """The core's rows of `rows`, in order, checked by `opened` or on the machines of a Ray cluster."""
+    if ray is None:
+        yield from iter(opened.next, None)
+    else:
+        from forebay.cli import check_ray
+
+        yield from check_ray.findings(ray, files, given, rows, opened.step)
 
 
 def entry(row: Row, shards: Sequence[Row]) -> Row:
@@ -554,6 +575,11 @@ def add(subparsers: "Subparsers") -> None:
         help="the largest share of a recording that may be silence in place of such frames (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS",
+        help="check on all machines of the Ray cluster at this address, or auto: pip install forebay[ray]. They need "
+        "the same files under the same names; the report is the same as without it",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE", "max_damage": "--max-damage"})
 
@@ -568,7 +594,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         sources = _shards("files", options.files, "recordings")
         check_files("SOURCE", (source for source in sources if not Path(source).is_dir()))
     try:
-        with using("SOURCE", options, (ConfigError,)):
+        with using("SOURCE", options, (ConfigError,)), texts.hinted(texts.NOT_FOR_TEXTS):
             summary = check(
                 options.files,
                 stem,
@@ -577,6 +603,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 damage=options.damage,
                 max_damage=options.max_damage,
                 restart=options.restart,
+                ray=options.ray,
             )
     except OSError as error:
         error.add_note(kept(stem))
