@@ -237,6 +237,16 @@ def test_a_source_of_texts_without_a_tokenizer_is_hinted_at(tmp_path: Path, caps
     assert hint not in said(capsys, tmp_path / "gone.jsonl")
 
 
+@pytest.mark.parametrize("command", ["check", "index"])
+def test_commands_of_recordings_say_what_reads_texts(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main([command, str(written(tmp_path, "jsonl"))])
+    assert "`forebay inspect SOURCE --tokenizer FILE` tells what texts hold" in capsys.readouterr().err
+
+
 def test_texts_that_are_all_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": 1}\n' * 3)
     assert cli.main(["inspect", str(tmp_path / "a.jsonl"), "-t", str(RANKS)]) == 1

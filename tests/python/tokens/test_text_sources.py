@@ -16,7 +16,7 @@ import pytest
 
 import forebay
 from digests import digest
-from documents import document, loader
+from documents import RANKS, document, loader
 from forebay.text import Documents
 from served import Server
 
@@ -189,7 +189,8 @@ def test_bad_lines(tmp_path: Path) -> None:
         '{"text": 3}': ("corrupt", "is a number, expected a text"),
         '{"text": ["a"]}': ("corrupt", "is a list, expected a text"),
         '{"txt": "a"}': ("unreadable", 'there is no field "text"'),
-        '{"text": "a"': ("corrupt", "the line is not JSON"),
+        '{"text": "a"': ("corrupt", "the line is not JSON, expected an object such as"),
+        '{"text": ?}': ("corrupt", "expected value at column 10"),
         '"a"': ("corrupt", "the line is a text, expected an object"),
         '{"text": "\\ud800"}': ("corrupt", "the line is not JSON"),
     }
@@ -327,3 +328,17 @@ def test_by_url(tmp_path: Path, ending: str) -> None:
         urls = [f"{server.url}/{path.name}" for path in paths]
         with loader(urls, val=[], cache_dir=tmp_path / "cache") as found:
             assert digests(found, 20) == wanted
+
+
+def test_a_file_kept_for_validation_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where few files make it a large part of the data, and only if nobody chose it."""
+    for number in range(10):
+        (tmp_path / f"{number}.jsonl").write_bytes(lines(["a text"]))
+    files = sorted(tmp_path.iterdir())
+    told = "9.jsonl, the last of 4 files, is kept for validation; pass val=[] to train on all files"
+    cases = [(files[-4:], {}, 1), (files, {}, 0), (files[-4:], {"val": []}, 0), (files[-4:], {"val": ["9.jsonl"]}, 0)]
+    cases.append((files[-4:], {"split": "val"}, 0))
+    for given, options, n_told in cases:
+        caplog.clear()
+        forebay.TokenLoader(given, RANKS, batch_size=1, seq_len=4, **options).close()
+        assert sum(told in message for message in caplog.messages) == n_told, (options, caplog.messages)
