@@ -56,7 +56,8 @@ pub struct ReportRow {
     warnings: Vec<String>,
 }
 
-/// Decodes every recording of shards, in the order of rows. `audio_column`, `allow_paths`, `damage`, `max_damage` and `track`, a number, are as in `Loader`.
+/// Decodes every recording of shards, in the order of rows. `audio_column`, `allow_paths`, `damage`,
+/// `max_damage` and `track`, a number, are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
