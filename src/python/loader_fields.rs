@@ -170,8 +170,8 @@ pub fn given_twice<C: Parameters>(
     }
     Ok((!twice.is_empty()).then(|| {
         format!(
-            "features and {} are given; the features have these parameters themselves: \
-             forebay.features.preset(name, {}=...)",
+            "features and {} are given; the features have these parameters themselves: give them to the object, as in \
+             forebay.features.LogMel({}=...)",
             twice.join(", "),
             twice[0]
         )
