@@ -376,3 +376,15 @@ def test_random_mixtures(tmp_path: Path) -> None:
             found.load_state_dict(state)
             rows += [row for batch in itertools.islice(found, 12 - at) for row in full_rows(batch)]
         assert rows == expected, (seed, parameters)
+
+
+def test_a_state_of_another_rank_is_told_by_its_packers(sources: dict[str, Any]) -> None:
+    """And not by the streams of its sources, two for each packer."""
+    sources = {name: sources[name] for name in ("web", "ids")}
+    place: dict[str, Any] = {"batch_size": 2, "n_streams": 4, "world_size": 2, "weights": {"web": 1, "ids": 1}}
+    with loader(sources, rank=0, **place) as first:
+        next(first)
+        state = first.state_dict()
+    told = "the state has packers 0, 1, but this rank needs packers 2 to 3; load a list of the states of all ranks"
+    with loader(sources, rank=1, **place) as second, pytest.raises(forebay.StateError, match=told):
+        second.load_state_dict(state)
