@@ -97,6 +97,8 @@ def test_a_missing_recording_is_an_error_by_default(tmp_path: Path) -> None:
     with forebay.Loader(table, **GIVEN | {"batch_size": 2}) as loader:
         assert [row for batch in loader for row in batch["index"]] == [0, 4]
         assert {error["kind"] for error in loader.errors()} == {"unreadable"}
+        told = 'column "s1": line 4: the row has no path; missing_audio="zeros" puts zeros in its place'
+        assert told in {error["reason"] for error in loader.errors()}
     with pytest.raises(ConfigError, match='missing_audio is "zeros", which is about the recordings in audio'):
         forebay.Loader(table, **GIVEN | {"audio": None, "audio_column": "mix", "missing_audio": "zeros"})
     # The first decides where clips are, and a file that is not there is an error as before.

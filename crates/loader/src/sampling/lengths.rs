@@ -154,8 +154,11 @@ impl RowSeconds {
         );
         if kept.is_empty() {
             let LengthLimits { min_seconds, max_seconds, .. } = limits;
+            let shortest = seconds.iter().copied().fold(f32::INFINITY, f32::min);
+            let longest = seconds.iter().copied().fold(0.0, f32::max);
             let message = format!(
-                "no row is left: {} are shorter than min_seconds={min_seconds:?}, {} longer than max_seconds={max_seconds:?}",
+                "no row is left: {} are shorter than min_seconds={min_seconds:?}, {} longer than max_seconds={max_seconds:?}; \
+                 the lengths are {shortest:?} to {longest:?}, expected in seconds",
                 left_out.too_short, left_out.too_long
             );
             return Err(Error::new(ErrorKind::Config, message));

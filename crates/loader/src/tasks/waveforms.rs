@@ -195,8 +195,13 @@ impl WaveformReader {
         (first, n_valid): (&[f32], usize),
         n: usize,
     ) -> Result<()> {
-        let named =
-            |name: &str, error: Error| Error { message: format!("{name}: {}", error.message), ..error };
+        let named = |name: &str, error: Error| {
+            let remedy = match error.kind {
+                ErrorKind::Null => "; missing_audio=\"zeros\" puts zeros in its place",
+                _ => "",
+            };
+            Error { message: format!("{name}: {}{remedy}", error.message), ..error }
+        };
         self.found[0].at = record.index;
         self.found[0].n_valid = n_valid;
         let others = self.others.iter_mut().zip(&mut self.read).zip(self.names.iter().skip(1));
