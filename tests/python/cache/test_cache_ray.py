@@ -27,7 +27,8 @@ pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:Runtime
 def _ray() -> Iterator[None]:
     """A local Ray of two processes, which takes some seconds to start."""
     with importing():
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        # Not that of another test, or of the user.
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
 

@@ -265,7 +265,7 @@ def test_what_is_refused(bundled: Path) -> None:
     for twice in ({"n_mels": 80}, {"sample_rate": 16000, "dtype": "float16"}, {"layout": "mel"}, {"n_frames": 3}):
         message = refused(features="whisper", **twice)
         assert f"features and {', '.join(twice)} are given" in message
-        assert f"forebay.features.preset(name, {next(iter(twice))}=...)" in message
+        assert f"forebay.features.LogMel({next(iter(twice))}=...)" in message
     with pytest.raises(ConfigError, match="features and sample_rate, n_mels are given"):
         forebay.Loader(bundled, 0, 16, 100, 10, 32000, 5.0, 80, features=features.LogMel(), **{
             name: value for name, value in ONE_PASS.items() if name not in ("shuffle_min_size", "batch_size")

@@ -201,7 +201,7 @@ def test_interrupt_and_exit(parquets: Path) -> None:
         def slow(text):
             time.sleep(0.05)
             return [1]
-        loader = forebay.TokenLoader({str(parquets)!r}, slow, bos_id=0)
+        loader = forebay.TokenLoader({str(parquets)!r}, slow, bos_id=0, val=[])
         try:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             next(loader)
