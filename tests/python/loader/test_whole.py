@@ -87,7 +87,9 @@ def test_rows_outside_the_limits_are_left_out(table: Path, caplog: pytest.LogCap
     assert "3 rows left out: 2 shorter than min_seconds=0.3, 1 longer than max_seconds=1.9" in caplog.text
     rows = [row for batch in loader for row in batch["index"]]
     assert rows == [row for row, seconds in enumerate(SECONDS) if 0.3 <= seconds <= 1.9]
-    told = rf"no row is left: 0 are shorter .* 10 longer than max_seconds=0\.05; the lengths are {min(SECONDS)} to 2\.5,"
+    told = (
+        rf"no row is left: 0 are shorter .* 10 longer than max_seconds=0\.05; the lengths are {min(SECONDS)} to 2\.5,"
+    )
     with pytest.raises(ConfigError, match=told):
         whole(table, crops.Whole(max_seconds=0.05))
 
