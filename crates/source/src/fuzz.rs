@@ -60,11 +60,9 @@ fn table(bytes: &[u8]) {
                 assert_eq!(source.fingerprint(), packed.fingerprint());
                 let (rows, source) = (source.n_rows(), Arc::new(source));
                 assert!(rows <= bytes.len() as u64);
+                read_named(&source, bytes);
                 let mut reader = source.reader();
                 for row in 0..rows.min(40) {
-                    assert!(
-                        reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record())
-                    );
                     let _ = reader.path(row);
                 }
             }
@@ -85,14 +83,18 @@ fn kaldi(bytes: &[u8], options: SourceOptions) {
         else {
             continue;
         };
-        let source = Arc::new(source);
         assert!(source.n_rows() <= bytes.len() as u64);
-        let mut reader = source.reader();
-        for row in 0..source.n_rows().min(40) {
-            match reader.read(row, 1, &WholeRecord::ONCE) {
-                Ok(record) => assert!(record.payload.bytes.len() <= bytes.len()),
-                Err(error) => assert!(error.kind.is_record(), "{error}"),
-            }
+        read_named(&Arc::new(source), bytes);
+    }
+}
+
+/// Reads the recordings that rows name. All that exist, as the folder `.` does, have these bytes.
+fn read_named(source: &Arc<Recordings>, bytes: &[u8]) {
+    let mut reader = source.reader();
+    for row in 0..source.n_rows().min(40) {
+        match reader.read(row, 1, &WholeRecord::ONCE) {
+            Ok(record) => assert!(record.payload.bytes.len() <= bytes.len()),
+            Err(error) => assert!(error.kind.is_record(), "{error}"),
         }
     }
 }

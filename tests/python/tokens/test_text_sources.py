@@ -336,8 +336,10 @@ def test_a_file_kept_for_validation_is_told(tmp_path: Path, caplog: pytest.LogCa
         (tmp_path / f"{number}.jsonl").write_bytes(lines(["a text"]))
     files = sorted(tmp_path.iterdir())
     told = "9.jsonl, the last of 4 files, is kept for validation; pass val=[] to train on all files"
-    cases = [(files[-4:], {}, 1), (files, {}, 0), (files[-4:], {"val": []}, 0), (files[-4:], {"val": ["9.jsonl"]}, 0)]
-    cases.append((files[-4:], {"split": "val"}, 0))
+    few = files[-4:]
+    cases: list[tuple[list[Path], dict[str, Any], int]] = [
+        (few, {}, 1), (files, {}, 0), (few, {"val": []}, 0), (few, {"val": ["9.jsonl"]}, 0), (few, {"split": "val"}, 0),
+    ]  # fmt: skip
     for given, options, n_told in cases:
         caplog.clear()
         forebay.TokenLoader(given, RANKS, batch_size=1, seq_len=4, **options).close()
