@@ -10,6 +10,8 @@ from forebay._core import ConfigError, ForebayError
 
 ANSWER_S = 10.0
 """The seconds within which an address must answer."""
+WAIT_S = 1.0
+"""The longest time for which a thread does not see that its actors are closed."""
 ATTEMPTS = 10
 """The number of consecutive actors that may die in one call before it fails."""
 
@@ -66,15 +68,15 @@ class Actors:
         for attempt in range(ATTEMPTS):
             actor = self._living(place)
             try:
-                return self._ray.get(getattr(actor, method).remote(*given))
-            except self._ray.exceptions.RayActorError as error:
+                return self._result(getattr(actor, method).remote(*given))
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except self._ray.exceptions.RayError as error:  # the actor, its machine, or its result is lost
                 self._bury(place, actor)
                 if attempt == ATTEMPTS - 1:
                     raise ForebayError(
-                        f"{ATTEMPTS} processes of Ray died one after another in the same part of {self._what}"
+                        f"{ATTEMPTS} processes of Ray died one after another in the same part of {self._what}: {error}"
                     ) from error
-            except self._ray.exceptions.RayTaskError as error:
-                raise error.cause from error
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
@@ -86,10 +88,20 @@ class Actors:
                     self._ray.kill(actor)
             self._actors = [None] * len(self._places)
 
+    def _result(self, reference: Any) -> Any:
+        """The result of a call; raises `ForebayError` if the actors are closed before it comes."""
+        while not self._ray.wait([reference], timeout=WAIT_S)[0]:
+            if self._is_closed:
+                raise self._ended()
+        return self._ray.get(reference)
+
+    def _ended(self) -> ForebayError:
+        return ForebayError(f"{self._what} was ended while a batch was being processed")
+
     def _living(self, place: int) -> Any:
         with self._lock:
             if self._is_closed:
-                raise ForebayError(f"{self._what} was ended while a batch was being processed")
+                raise self._ended()
             if self._actors[place] is None:
                 self._actors[place] = self._actor.options(**self._places[place]).remote(*self._given)
             return self._actors[place]

@@ -54,7 +54,9 @@ class Checker:
         try:
             os.chdir(self._folder)
         except OSError as error:
-            relative = [file for file in map(str, self._files) if not (re.match(URL, file) or Path(file).is_absolute())]
+            folders = self._given.get("allow_paths")
+            named = [*self._files, *(folders if isinstance(folders, (list, tuple)) else ())]
+            relative = [file for file in map(str, named) if not (re.match(URL, file) or Path(file).is_absolute())]
             if relative:
                 raise ConfigError(
                     f"{host} has no folder {self._folder} ({error.strerror}), so {relative[0]} is not found there; "
