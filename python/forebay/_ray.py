@@ -1,5 +1,6 @@
 """Ray: connecting to it, and actors that are replaced when they die."""
 
+import os
 import re
 import socket
 import threading
@@ -10,6 +11,10 @@ from forebay._core import ConfigError, ForebayError
 
 ANSWER_S = 10.0
 """The seconds within which an address must answer."""
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The frame of HTTP/2 with which each side begins. Its byte 3 is its kind. Source: RFC 9113, sections 3.4 and 6.5."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
+"""What a client of HTTP/2 sends first."""
 WAIT_S = 1.0
 """The longest time for which a thread does not see that its actors are closed."""
 ATTEMPTS = 10
@@ -27,23 +32,34 @@ def started(user: str, address: str | None = None) -> Any:
     except ImportError as error:
         raise ImportError(f"{user} needs Ray: pip install forebay[ray]") from error
     if not ray.is_initialized():
+        if address is not None:
+            _check_answers(user, address)
         try:
-            if address is not None:
-                _check_answers(address)
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{user}: no Ray cluster was found ({error}); start one with `ray start --head`, and give its address, "
-                "or auto on a machine of the cluster"
+                f"{user}: Ray did not connect ({error}); is a cluster running (`ray start --head`), and does this "
+                "machine have its token, if it has one (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN_PATH)?"
             ) from error
     return ray
 
 
-def _check_answers(address: str) -> None:
-    """Raises `OSError` if nothing listens at an address with a port: Ray would try for minutes."""
+def _check_answers(user: str, address: str) -> None:
+    """Raises `ConfigError` if an address with a port has no server of HTTP/2, as Ray's are: Ray tries for minutes."""
     found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
-    if found is not None:
-        socket.create_connection((found[1], int(found[2])), ANSWER_S).close()
+    if found is None or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    try:
+        with socket.create_connection((found[1], int(found[2])), ANSWER_S) as connection:
+            connection.sendall(PREFACE)
+            frame = connection.recv(len(SETTINGS), socket.MSG_WAITALL)
+    except OSError as error:
+        raise ConfigError(
+            f"{user}: no Ray cluster answers there ({error}); start one with `ray start --head`, and give HOST:PORT as "
+            "it prints it, or auto on a machine of the cluster"
+        ) from error
+    if frame[3:4] != SETTINGS[3:4]:
+        raise ConfigError(f"{user}: what answers there is not Ray; give HOST:PORT as `ray start --head` prints it")
 
 
 class Actors:
@@ -65,7 +81,9 @@ class Actors:
 
     def call(self, place: int, method: str, *given: Any) -> Any:
         """Calls a method of the actor of a place; of a new one if it dies. Raises what the method raises."""
-        for attempt in range(ATTEMPTS):
+        attempt = 0
+        while True:
+            attempt += 1
             actor = self._living(place)
             try:
                 return self._result(getattr(actor, method).remote(*given))
@@ -73,11 +91,14 @@ class Actors:
                 raise error.cause from error
             except self._ray.exceptions.RayError as error:  # the actor, its machine, or its result is lost
                 self._bury(place, actor)
-                if attempt == ATTEMPTS - 1:
+                if getattr(error, "actor_init_failed", False):
+                    raise ForebayError(
+                        f"a process of Ray for {self._what} did not begin; does every machine have forebay? {error}"
+                    ) from error
+                if attempt == ATTEMPTS:
                     raise ForebayError(
                         f"{ATTEMPTS} processes of Ray died one after another in the same part of {self._what}: {error}"
                     ) from error
-        raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
         """Ends the actors and prevents new ones, since threads that are calling an actor would replace it."""

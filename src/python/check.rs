@@ -134,6 +134,12 @@ impl _Check {
         Ok(Some(rows))
     }
 
+    /// A hash of the rows and files, the same on another machine with the same ones.
+    #[getter]
+    fn fingerprint(&self) -> u64 {
+        self.source.fingerprint()
+    }
+
     /// Ends all threads.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.engine.close(py)

@@ -124,19 +124,15 @@ impl Identity {
         // The state's `n_streams` may be huge: stop after the first packer that is missing.
         for number in start..end.min(start.saturating_add(packers.len() as u64 + 1)) {
             let Some(packer) = packers.get(&number.to_string()) else {
-                // The streams of a packer, one for each source, are always together.
-                let mut has: Vec<u64> = packers
-                    .keys()
-                    .filter_map(|key| Some(key.parse::<u64>().ok()? / self.per_packer.max(1)))
-                    .collect();
-                has.sort_unstable();
-                has.dedup();
-                let has: Vec<String> = has.iter().map(u64::to_string).collect();
+                // The keys are streams, of which a packer has `per_packer`.
+                let packer = |stream: u64| stream / self.per_packer;
+                let has: BTreeSet<u64> =
+                    packers.keys().filter_map(|stream| stream.parse().ok()).map(packer).collect();
                 return wrong(format!(
                     "the state has packers {}, but this rank needs packers {} to {}; load a list of the states of all ranks",
-                    has.join(", "),
-                    start / self.per_packer.max(1),
-                    (end - 1) / self.per_packer.max(1)
+                    has.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+                    packer(start),
+                    packer(end - 1)
                 ));
             };
             match stream_position(packer) {

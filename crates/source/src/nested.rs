@@ -24,7 +24,7 @@ use arrow_schema::DataType;
 use serde::de::IgnoredAny;
 use serde_json::Number;
 
-use crate::{Error, ErrorKind, Result, fallible_alloc};
+use crate::{Error, ErrorKind, JsonLineError, Result, fallible_alloc};
 
 /// The most levels of lists and structs.
 pub(crate) const DEEPEST: usize = 24;
@@ -173,7 +173,9 @@ impl JsonText {
     /// [`ErrorKind::Corrupt`] if it is not JSON, those of [`Self::raw`].
     pub(crate) fn json(&mut self, bytes: &[u8]) -> Result<()> {
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
-            return Err(Error::new(ErrorKind::Corrupt, "a text of JSON is not JSON").because(error));
+            return Err(
+                Error::new(ErrorKind::Corrupt, "a text of JSON is not JSON").because(JsonLineError(error))
+            );
         }
         self.raw(bytes)
     }

@@ -522,7 +522,7 @@ def _findings(
     else:
         from forebay.cli import check_ray
 
-        yield from check_ray.findings(ray, files, given, rows, opened.step)
+        yield from check_ray.findings(ray, opened, files, given, rows)
 
 
 def entry(row: Row, shards: Sequence[Row]) -> Row:

@@ -10,8 +10,9 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from forebay._checks import URL
 from forebay._core import ConfigError, __version__, _Check
@@ -25,21 +26,40 @@ MOST = 1 << 14
 """The most recordings in a part."""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What every machine must have: the state of the calling process."""
+
+    version: str
+    folder: str
+    fingerprint: int
+    n_rows: int
+
+    @classmethod
+    def of(cls, opened: _Check) -> Self:
+        """For this source."""
+        n_rows = sum(shard["num_rows"] for shard in opened.shards)
+        return cls(__version__, str(Path.cwd()), opened.fingerprint, n_rows)
+
+
 class Checker:
     """The process of one machine, which checks parts of the rows."""
 
-    def __init__(self, files: Sequence[Path], given: dict[str, Any], n_rows: int, folder: str, version: str) -> None:
+    def __init__(self, files: Sequence[Path], given: dict[str, Any], expected: Expected) -> None:
+        """`given` are parameters of `_Check`."""
         self._files = files
         self._given = given
-        self._n_rows = n_rows
-        self._folder = folder
-        self._version = version
+        self._expected = expected
         self._opened: _Check | None = None
 
     def rows(self, part: range) -> list[dict[str, Any]]:
         """The findings of these rows."""
         if self._opened is None:
-            self._opened = self._open()
+            try:
+                self._opened = self._open()
+            except (ConfigError, OSError) as error:
+                error.add_note(f"On the machine {os.uname().nodename}")
+                raise
         self._opened.seek(part.start)
         found: list[dict[str, Any]] = []
         while len(found) < len(part) and (some := self._opened.next()) is not None:
@@ -48,26 +68,28 @@ class Checker:
 
     def _open(self) -> _Check:
         """Opens the source from the caller's folder, so that names in the report are those of a check without Ray."""
-        host = os.uname().nodename
-        if self._version != __version__:
-            raise ConfigError(f"{host} has forebay {__version__}, this machine {self._version}; install the same one")
+        expected = self._expected
+        if expected.version != __version__:
+            raise ConfigError(
+                f"forebay is {__version__}, and {expected.version} where the check began; install the same"
+            )
         try:
-            os.chdir(self._folder)
+            os.chdir(expected.folder)
         except OSError as error:
             folders = self._given.get("allow_paths")
             named = [*self._files, *(folders if isinstance(folders, (list, tuple)) else ())]
             relative = [file for file in map(str, named) if not (re.match(URL, file) or Path(file).is_absolute())]
             if relative:
                 raise ConfigError(
-                    f"{host} has no folder {self._folder} ({error.strerror}), so {relative[0]} is not found there; "
-                    "name files by absolute paths"
+                    f"there is no folder {expected.folder} ({error.strerror}), from which {relative[0]} is named; name "
+                    "files and folders by absolute paths"
                 ) from error
         opened = _Check(self._files, **self._given)
-        n_rows = sum(shard["num_rows"] for shard in opened.shards)
-        if n_rows != self._n_rows:
+        found = Expected.of(opened)
+        if found.fingerprint != expected.fingerprint:
             raise ConfigError(
-                f"{host} finds {n_rows} recordings, this machine {self._n_rows}; all machines need the same files "
-                "under the same names"
+                f"there are other files: {found.n_rows} recordings, and {expected.n_rows} where the check began; all "
+                "machines need the same files under the same names"
             )
         return opened
 
@@ -89,9 +111,9 @@ def parts(rows: range, n_machines: int, step: int) -> Iterator[range]:
 
 
 def findings(
-    address: str, files: Sequence[Path], given: dict[str, Any], rows: range, step: int
+    address: str, opened: _Check, files: Sequence[Path], given: dict[str, Any], rows: range
 ) -> Iterator[list[dict[str, Any]]]:
-    """The findings of `rows`, to the source's last one, in order, from all machines of the cluster at `address`.
+    """The findings of `rows` of `opened`, in order, from all machines of the cluster at `address`.
 
     Raises as `_Check` does, and `ConfigError` without such a cluster or where a machine has other files.
     """
@@ -99,7 +121,7 @@ def findings(
     places = machines(ray)
     if not places:
         raise ConfigError(f"--ray {address}: no machine of the cluster has CPUs")
-    actors = Actors(ray, Checker, (list(files), given, rows.stop, str(Path.cwd()), __version__), places, "the check")
+    actors = Actors(ray, Checker, (list(files), given, Expected.of(opened)), places, "the check")
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     for place in range(len(places)):
         free.put(place)
@@ -115,7 +137,7 @@ def findings(
     waiting: deque[Future[list[dict[str, Any]]]] = deque()
     with ThreadPoolExecutor(len(places), thread_name_prefix="forebay-ray") as threads:
         try:
-            for part in parts(rows, len(places), step):
+            for part in parts(rows, len(places), opened.step):
                 if len(waiting) == AHEAD * len(places):
                     yield waiting.popleft().result()
                 waiting.append(threads.submit(checked, part))

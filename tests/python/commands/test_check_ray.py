@@ -3,9 +3,12 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from ray.cluster_utils import Cluster
 
 import forebay
 from forebay import cli
+from forebay._core import _Check
 from forebay._ray import Actors, started
 from forebay.cli import check, check_ray
 from paths import DATA
@@ -159,20 +163,50 @@ def test_an_interrupted_check_continues_on_ray_and_alone(
         assert written(tmp_path / "ray") == written(tmp_path / "alone")
 
 
-def test_a_machine_with_other_files_or_another_version_is_told(
+def told(cluster: str, here: list[Path], there: list[Path]) -> str:
+    """The error and its notes if a machine has the files `there` under the names of those `here`."""
+    given = {"damage": "silence", "max_damage": 0.1}
+    with contextlib.closing(_Check(here)) as opened, pytest.raises((forebay.ConfigError, OSError)) as raised:
+        list(check_ray.findings(cluster, opened, there, given, range(16)))
+    return "\n".join([str(raised.value), *raised.value.__notes__])
+
+
+def test_a_machine_with_other_files_is_told(cluster: str, mixed: list[Path], tmp_path: Path) -> None:
+    on = f"On the machine {os.uname().nodename}"
+    found = told(cluster, mixed, mixed[:1])
+    assert found.startswith("there are other files: 90 recordings, and 150 where the check began")
+    assert on in found
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            audio = tiny_rows(1)[0].audio
+            assert audio is not None
+            (tmp_path / name / f"{name}{number}.wav").write_bytes(audio)
+    # As many, with other names.
+    assert "3 recordings, and 3 where" in told(cluster, [tmp_path / "a"], [tmp_path / "b"])
+    missing = told(cluster, mixed, [tmp_path / "missing.arrow"])
+    assert "missing.arrow" in missing
+    assert on in missing
+
+
+def test_a_machine_with_another_version_is_told(
     cluster: str, mixed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"damage": "silence", "max_damage": 0.1}
-    with pytest.raises(forebay.ConfigError, match="finds 150 recordings, this machine 160; all machines need the same"):
-        list(check_ray.findings(cluster, mixed, given, range(160), 16))
     monkeypatch.setattr(check_ray, "__version__", "0.0.1")
-    with pytest.raises(forebay.ConfigError, match=r"has forebay .*, this machine 0\.0\.1; install the same one"):
-        list(check_ray.findings(cluster, mixed, given, range(150), 16))
+    assert "and 0.0.1 where the check began; install the same" in told(cluster, mixed, mixed)
 
 
-def test_what_the_core_raises_arrives(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="missing"):
-        list(check_ray.findings(cluster, [tmp_path / "missing.arrow"], {}, range(16), 16))
+def test_folders_that_a_machine_lacks(mixed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, as if it were that of another machine."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(_Check(mixed)) as opened:
+        expected = replace(check_ray.Expected.of(opened), folder=str(tmp_path / "gone"))
+    for given, name in (([Path("a.arrow")], "a.arrow"), (mixed, "recordings")):
+        checker = check_ray.Checker(given, {"allow_paths": [Path("recordings")]}, expected)
+        with pytest.raises(forebay.ConfigError, match=f"there is no folder .*gone .*, from which {name} is named"):
+            checker.rows(range(16))
+    checker = check_ray.Checker(mixed, {"allow_paths": [tmp_path]}, expected)
+    assert [row["index"] for row in checker.rows(range(16, 32))] == [*range(16, 32)]
 
 
 @pytest.mark.parametrize(("n_rows", "first", "n_machines"), [(0, 0, 1), (1, 0, 3), (150, 48, 2), (10**7, 160, 40)])
@@ -185,13 +219,43 @@ def test_parts_are_all_rows_in_order(n_rows: int, first: int, n_machines: int) -
         assert (parts[0].start, parts[-1].stop) == (first, n_rows)
 
 
+def ran(file: Path, stem: Path, address: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, since this one is connected."""
+    command = [sys.executable, "-m", "forebay", "check", str(file), "-o", str(stem), "--ray", address]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_the_command_connects(cluster: str, mixed: list[Path], tmp_path: Path) -> None:
+    done = ran(mixed[0], tmp_path / "ray", cluster)
+    assert done.returncode == 1, done.stderr
+    check.check(mixed[:1], tmp_path / "alone")
+    assert written(tmp_path / "ray") == written(tmp_path / "alone")
+
+
 def test_without_a_cluster(mixed: list[Path], tmp_path: Path) -> None:
-    """A process of its own, since this one is connected."""
-    command = [sys.executable, "-m", "forebay", "check", str(mixed[0]), "-o", str(tmp_path / "report")]
-    done = subprocess.run([*command, "--ray", "127.0.0.1:1"], check=False, capture_output=True, text=True)
+    done = ran(mixed[0], tmp_path / "report", "127.0.0.1:1")
     assert done.returncode == 2, done.stderr
-    assert "--ray 127.0.0.1:1: no Ray cluster was found" in done.stderr
+    assert "--ray 127.0.0.1:1: no Ray cluster answers there" in done.stderr
     assert "ray start --head" in done.stderr
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"220 mail"])
+def test_a_port_that_is_no_ray(answer: bytes, mixed: list[Path], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(600)
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 10)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        done = ran(mixed[0], tmp_path / "report", f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert done.returncode == 2, done.stderr
+    assert "what answers there is not Ray" in done.stderr
 
 
 def test_without_ray(mixed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

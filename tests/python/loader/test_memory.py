@@ -111,7 +111,7 @@ ROUNDS = textwrap.dedent("""
     places, resident = set(), []
     with forebay.Loader(shards, **parameters) as loader:
         for i, batch in enumerate(itertools.islice(loader, n)):
-            # Not `__array_interface__`: it interns strings, whose table in the interpreter grows after some thousand calls.
+            # Not `__array_interface__`: it interns strings, whose table grows after some thousand calls.
             places.add(batch["spectrogram"].ctypes.data)
             if i % 1000 == 999:
                 with open("/proc/self/statm") as statm:

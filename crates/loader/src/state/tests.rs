@@ -1,3 +1,5 @@
+//! States as written, read again, merged, and damaged.
+
 use super::*;
 
 fn standing_of(packer: &Value) -> Option<Vec<CarriedRecord>> {

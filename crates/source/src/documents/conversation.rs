@@ -6,7 +6,7 @@ use std::str;
 
 use serde_json::Value;
 
-use crate::{Error, ErrorKind, Result, fields};
+use crate::{Error, ErrorKind, JsonLineError, Result, fields};
 
 /// The longest row that is read as a conversation, bytes. Its values take some times as much memory.
 const MOST_BYTES: usize = 64 << 20;
@@ -90,7 +90,8 @@ pub(super) fn take(line: &mut Value, name: &str) -> Result<Value> {
 }
 
 pub(super) fn json(bytes: &[u8], what: &str) -> Result<Value> {
-    let wrong = |error| Error::new(ErrorKind::Corrupt, format!("{what} is not JSON")).because(error);
+    let wrong =
+        |error| Error::new(ErrorKind::Corrupt, format!("{what} is not JSON")).because(JsonLineError(error));
     serde_json::from_slice(bytes).map_err(wrong)
 }
 

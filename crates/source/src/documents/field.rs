@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, JsonLineError, Result};
 
 /// The text of the field `name` of the object in `line`. Points separate the names of objects within
 /// objects, unless a field has points in its own name.
@@ -19,11 +19,8 @@ pub(crate) fn text_field<'a>(line: &'a [u8], name: &str) -> Result<Cow<'a, str>>
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = JsonField(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
     let found = found.map_err(|error| {
-        // Its parser calls each line line 1.
-        let why = error.to_string().replace(" at line 1 column", " at column");
-        let message =
-            format!("the line is not JSON, expected an object such as {{\"text\": \"...\"}}: {why}");
-        Error::new(ErrorKind::Corrupt, message)
+        let message = "the line is not JSON, expected an object such as {\"text\": \"...\"}";
+        Error::new(ErrorKind::Corrupt, message).because(JsonLineError(error))
     })?;
     match found {
         Found::Text(text) => Ok(text),

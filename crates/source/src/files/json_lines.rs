@@ -12,7 +12,7 @@ use super::{
     text_input::TextInput,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, JsonLineError, Result,
     columns::ColumnChoice,
     fallible_alloc,
     storage::{Storage, Version},
@@ -51,7 +51,7 @@ impl JsonLines {
         };
         let number = self.number;
         let found = serde_json::from_slice(self.input.text(line)).map_err(|error| {
-            Error::new(ErrorKind::Format, format!("line {number} is not JSON")).because(error)
+            Error::new(ErrorKind::Format, format!("line {number} is not JSON")).because(JsonLineError(error))
         })?;
         match found {
             Json::Object(object) => Ok(Some((number, object))),

@@ -13,7 +13,7 @@ use crate::{
     build::{DocumentPiece, ReadShard, Skips},
     fallible_alloc,
     json::{self, NoValue},
-    source::FileFormat,
+    source::{FileFormat, JsonLineError},
     storage::compression::{Compression, is_wide_window},
 };
 
@@ -148,7 +148,7 @@ impl LineReader {
         let most = self.at.limits.max_record_bytes.saturating_mul(JSON_FACTOR).max(PIECE_BYTES);
         json::parse(line.as_bytes(), most).map_err(|error| match error {
             NoValue::Wrong(error) => {
-                Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)
+                Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(JsonLineError(error))
             }
             NoValue::TooLarge(bytes) => {
                 let message = format!(
