@@ -37,6 +37,7 @@
 //! | `lists` | recordings as lists of bytes or of samples |
 //! | `ids` | token ids in the bytes of a row |
 //! | `cells` | values of decoded Arrow arrays, one by one |
+//! | `json_line_error` | why a line of a file is not JSON |
 //! | `shard` | the files of a dataset, and their row numbers |
 //! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
 //! | `order_of_rows` | the rows in an order of the user |

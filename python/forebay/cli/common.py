@@ -282,6 +282,20 @@ def counted(n: int, thing: str) -> str:
     return f"{n} {thing}{'' if n == 1 else plural}"
 
 
+BAR = 40
+"""Length of a histogram's longest bar, in characters."""
+
+
+def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
+    """The title, and a line for each class that is not empty; nothing without one."""
+    if any(counts.values()):
+        yield f"{title}:"
+    most = max(counts.values(), default=0)
+    for name, count in counts.items():
+        if count:
+            yield f"  {name:>14} {count:>9} {'#' * max(1, BAR * count // most)}"
+
+
 SHOWN_FILES = 10
 """The most files on the terminal."""
 

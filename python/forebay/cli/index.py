@@ -23,7 +23,6 @@ from forebay._core import ConfigError, _Index
 from forebay._files import write_new
 from forebay._progress import clock
 from forebay.cli import texts
-from forebay.cli.check import histogram
 from forebay.cli.common import (
     SHOWN,
     a_path,
@@ -33,6 +32,7 @@ from forebay.cli.common import (
     bad_line,
     check_new,
     counted,
+    histogram,
     out_of,
     progress_bar,
     reading,

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from forebay._core import ConfigError, Loader
 from forebay.cli import inspect
-from forebay.cli.check import histogram
 from forebay.cli.common import (
     add_json,
     add_reading,
     add_source,
     counted,
+    histogram,
     out_of,
     progress_bar,
     reading,

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
-from forebay.cli import check
+from forebay.cli import check, check_report
 from paths import DATA
 
 FLAC = DATA / "audio" / "mewkiz-flac" / "80574.flac"
@@ -92,7 +92,7 @@ def test_dataset(damaged: Path) -> None:
 def test_check(damaged: Path, tmp_path: Path) -> None:
     summary = check.check([damaged], tmp_path / "a", max_damage=0.2)
     assert (summary.bad, summary.repaired) == (0, 1)
-    [row] = [row for row, _ in check.whole_rows(tmp_path / "a.csv")]
+    [row] = [row for row, _ in check_report.whole_rows(tmp_path / "a.csv")]
     assert row["repaired"] == BLOCK
     several: list[tuple[str, dict[str, Any]]] = [("b", {}), ("c", {"damage": "error"})]
     for name, given in several:

@@ -26,7 +26,7 @@ import forebay
 import ogg
 from digests import digest
 from forebay import cli
-from forebay.cli import check
+from forebay.cli import check, check_report
 from paths import DATA
 from recordings import TINY, Row, tiny_rows, write_shard
 from timing import claim, fresh, timed
@@ -48,7 +48,7 @@ def report(stem: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 def begin(stem: Path, rows: bytes, **more: Any) -> None:
     """Writes the partial report of an interrupted run."""
-    files = check.Files(stem)
+    files = check_report.Files(stem)
     files.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", **more}))
     files.named(".csv.tmp").write_bytes(rows)
 
@@ -65,7 +65,7 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["check", *map(str, files), "-o", str(stem)]) == 1
     found, lines = report(stem)
     assert [int(line["index"]) for line in lines] == list(range(len(rows) + 5))
-    assert tuple(lines[0]) == check.COLUMNS
+    assert tuple(lines[0]) == check_report.COLUMNS
     n = len(rows)
     kinds = [line["kind"] for line in lines]
     assert kinds == [""] * n + ["unsupported", "unreadable", "empty", "", ""]
@@ -86,7 +86,7 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
     summary = found["summary"]
     good = [line for line in lines if not line["kind"]]
     assert (summary["records"], summary["bad"]) == (n + 5, 3)
-    assert summary["clipped"] == sum(float(line["clipping"]) >= check.CLIPPED for line in good) >= 1
+    assert summary["clipped"] == sum(float(line["clipping"]) >= check_report.CLIPPED for line in good) >= 1
     assert summary["silent"] == sum(float(line["silence"]) == 1.0 for line in good) >= 1
     assert sum(summary["codecs"].values()) == sum(summary["durations"].values()) == n + 2
     assert summary["codecs"] == dict(Counter(line["codec"] for line in good).most_common())
@@ -141,19 +141,25 @@ def test_bad_rows_are_not_held(tmp_path: Path) -> None:
         assert path.with_suffix(".json").read_text() == json.dumps(found, indent=1)
         assert [row["index"] for row in found["bad"]] == list(range(bad))
         assert {row["reason"] for row in found["bad"]} == {line["reason"] for line in lines if line["kind"]}
-        assert check.read_json(path.with_suffix(".json")) == {**found, "bad": []}
+        assert check_report.read_json(path.with_suffix(".json")) == {**found, "bad": []}
 
 
 def test_rows_of_the_partial_table(tmp_path: Path) -> None:
     """A reason may be longer than the csv module's limit; missing rows raise."""
-    files = check.Files(tmp_path / "report")
+    files = check_report.Files(tmp_path / "report")
     table = files.named(".csv.tmp")
-    row = dict.fromkeys(check.COLUMNS) | {"index": 0, "shard": "a", "row": 0, "kind": "io", "reason": 'é"' * 100_000}
+    row = dict.fromkeys(check_report.COLUMNS) | {
+        "index": 0,
+        "shard": "a",
+        "row": 0,
+        "kind": "io",
+        "reason": 'é"' * 100_000,
+    }
     with table.open("w", encoding="utf-8", newline="") as file:
-        file.write(check.HEADER.decode())
-        check.write(file, [row])
+        file.write(check_report.HEADER.decode())
+        check_report.write(file, [row])
         file.write("1,a,1")
-    [(found, end)] = check.whole_rows(table)
+    [(found, end)] = check_report.whole_rows(table)
     assert found["reason"] == row["reason"]
     assert end == table.stat().st_size - len("1,a,1")
     assert [bad["index"] for bad in files.bad_rows(1)] == [0]
@@ -231,7 +237,7 @@ def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path
 
 def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[Path], tmp_path: Path) -> None:
     stem = tmp_path / "report"
-    begin(stem, check.HEADER, shards=[{"path": "elsewhere"}])
+    begin(stem, check_report.HEADER, shards=[{"path": "elsewhere"}])
     with pytest.raises(forebay.ConfigError, match="started with other shards: 1 files, these are 5"):
         check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, restart=True, stream=io.StringIO())
@@ -319,7 +325,7 @@ def test_files_of_others_stay(
     check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, stream=io.StringIO())
     content = {".csv": "a,b\n", ".json": '{"report": "mine"}', ".json.tmp": '{"mine": 1}'}.get(ending, "mine")
-    check.Files(stem).named(ending).write_text(content)
+    check_report.Files(stem).named(ending).write_text(content)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for more in ([], ["--restart"]):
         with pytest.raises(SystemExit) as ended:
@@ -337,7 +343,7 @@ def test_what_is_no_report_stays(
     """Links, folders, FIFOs, and files that only begin like a report are not replaced."""
     stem, mine = tmp_path / "report", tmp_path / "mine"
     mine.touch()
-    path = check.Files(stem).named(ending)
+    path = check_report.Files(stem).named(ending)
     if kind == "folder":
         path.mkdir()
     elif kind == "fifo":
@@ -383,7 +389,7 @@ def test_rows_that_nobody_wrote_are_checked_again(
     check.check(tiny_shards[:1], whole, stream=io.StringIO())
     lines = whole.with_suffix(".csv").read_text().splitlines(keepends=True)
     fields = lines[3].split(",")
-    fields[check.COLUMNS.index(column)] = value
+    fields[check_report.COLUMNS.index(column)] = value
     text = "".join([*lines[:3], ",".join(fields), *lines[4:]])
     begin(stem, text.encode(), shards=report(whole)[0]["shards"])
     check.check(tiny_shards[:1], stem, stream=io.StringIO())
@@ -394,8 +400,8 @@ def test_rows_that_nobody_wrote_are_checked_again(
 @pytest.mark.parametrize("left", ["[" * 100_000, ', "shards": ' + "[" * 100_000, ', "shards": [3]}', ', "shards": {}}'])
 def test_a_damaged_partial_report(tiny_shards: list[Path], tmp_path: Path, left: str) -> None:
     stem = tmp_path / "report"
-    begin(stem, check.HEADER)
-    check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
+    begin(stem, check_report.HEADER)
+    check_report.Files(stem).named(".json.tmp").write_bytes(check_report.BEGUN + left.encode())
     with pytest.raises(forebay.ConfigError, match="does not list them; pass another -o, or --restart"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
     check.check(tiny_shards[:1], stem, restart=True, stream=io.StringIO())
@@ -404,7 +410,7 @@ def test_a_damaged_partial_report(tiny_shards: list[Path], tmp_path: Path, left:
 def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
     """A second run for the same report raises; both would write all rows."""
     stem = tmp_path / "report"
-    with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check is writing"):
+    with check_report.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check is writing"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
     assert list(tmp_path.iterdir()) == []
     check.check(tiny_shards[:1], stem, stream=io.StringIO())
@@ -447,7 +453,7 @@ def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, t
     """A full disk is an error, and files with a report's name are never partial."""
     stem = tmp_path / "report"
     written = 0
-    write = check.write
+    write = check_report.write
 
     def full(file: Any, rows: Any) -> None:
         nonlocal written
@@ -456,7 +462,7 @@ def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, t
             raise OSError(28, "No space left on device", str(stem))
         write(file, rows)
 
-    monkeypatch.setattr(check, "write", full)
+    monkeypatch.setattr(check_report, "write", full)
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [".report.csv.forebay-part", ".report.json.forebay-part"]
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
@@ -468,8 +474,8 @@ def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path, m
     def opened(path: Path, mode: Any) -> Any:
         return Path("/dev/full").open("r+b", buffering=0) if path.name.startswith(".report.json") else real(path, mode)
 
-    real = check.open_file  # type: ignore[attr-defined]
-    monkeypatch.setattr(check, "open_file", opened)
+    real = check_report.open_file  # type: ignore[attr-defined]
+    monkeypatch.setattr(check_report, "open_file", opened)
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(tmp_path / "report"), "--restart"]) == 1
     assert not (tmp_path / "report.json").exists()
 
@@ -540,12 +546,12 @@ def test_it_goes_on_with_the_same_truncated_only(tmp_path: Path) -> None:
 
 
 def test_several_warnings_are_one_text() -> None:
-    row = dict.fromkeys(check.COLUMNS) | {"truncated": "it ends", "warnings": ["two pages were mended", "b"]}
-    warned = check.settled(row, "warn")
+    row = dict.fromkeys(check_report.COLUMNS) | {"truncated": "it ends", "warnings": ["two pages were mended", "b"]}
+    warned = check_report.settled(row, "warn")
     assert (warned["kind"], warned["warnings"]) == (None, "cut short: it ends; two pages were mended; b")
-    bad = check.settled(row, "error")
+    bad = check_report.settled(row, "error")
     assert (bad["kind"], bad["reason"], bad["warnings"]) == ("truncated", "it ends", "two pages were mended; b")
-    assert set(warned) == set(check.COLUMNS)
+    assert set(warned) == set(check_report.COLUMNS)
 
 
 def test_every_bundled_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import forebay
 from forebay import cli
 from forebay._core import _Check
 from forebay._ray import Actors, started
-from forebay.cli import check, check_ray
+from forebay.cli import check, check_ray, check_report
 from paths import DATA
 from rays import importing
 from recordings import Row, tiny_rows, write_shard
@@ -142,7 +142,7 @@ def test_an_interrupted_check_continues_on_ray_and_alone(
     cluster: str, mixed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check.check(mixed, tmp_path / "alone")
-    write, written_parts = check.write, 0
+    write, written_parts = check_report.write, 0
 
     def interrupted(*given: Any) -> None:
         nonlocal written_parts
@@ -154,10 +154,10 @@ def test_an_interrupted_check_continues_on_ray_and_alone(
     for first, second in ((cluster, None), (None, cluster)):
         written_parts = 0
         with monkeypatch.context() as patch:
-            patch.setattr(check, "write", interrupted)
+            patch.setattr(check_report, "write", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 check.check(mixed, tmp_path / "ray", ray=first)
-        begun = check.Files(tmp_path / "ray").named(".csv.tmp").read_bytes()
+        begun = check_report.Files(tmp_path / "ray").named(".csv.tmp").read_bytes()
         assert len(begun.splitlines()) == 1 + 3 * 16
         check.check(mixed, tmp_path / "ray", ray=second)
         assert written(tmp_path / "ray") == written(tmp_path / "alone")

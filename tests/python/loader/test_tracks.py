@@ -20,6 +20,7 @@ from augmenting import wav
 from conformance import spawned
 from forebay import ConfigError, DecodeError, StateError, augment, cache, crops, features
 from forebay.cli import check as cli_check
+from forebay.cli import check_report
 from paths import DATA
 
 TRACKS = DATA / "audio/tracks"
@@ -379,7 +380,7 @@ def test_a_check_continues_with_its_track(tmp_path: Path) -> None:
         cli_check.check([tmp_path / "b.mp4"], report, track=begun)
         # As an interrupted run leaves it.
         shards = json.loads(report.with_suffix(".json").read_text())["shards"]
-        parts = cli_check.Files(report)
+        parts = check_report.Files(report)
         parts.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", "shards": shards, "track": begun}))
         report.with_suffix(".csv").rename(parts.named(".csv.tmp"))
         report.with_suffix(".json").unlink()
