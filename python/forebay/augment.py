@@ -325,7 +325,7 @@ class Mix(_StepPart):
     a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. If no other
     row has it, nothing is mixed in. With `weight=1` the partner replaces the clip.
 
-    One of these sets the level of a partner. `snr_db`: level of the clip above that of the partner, in decibels; the
+    One of these sets the level of a partner. `snr_db`: level of the clip above the partner's, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
     the partner's is the root mean square of the added samples. With `"lufs"` both are gated loudness. If either is
     silent, nothing is added. `weight`: the partner has this weight, the clip the rest of 1. `beta`: the partner's
@@ -470,7 +470,7 @@ class Mixup(_StepPart):
     a finite pass then has fewer rows. `p` is the share of rows that are mixed.
 
     `MultiHot`, `Soft` and `Annotations` targets, and `Number`s of a floating-point type, are mixed by the weights.
-    For a class, such as `label`, a batch also has that of the partner, `label_b`. Text is refused; `columns=` are
+    For a class, such as `label`, a batch also has the partner's, `label_b`. Text is refused; `columns=` are
     passed on. Batches have two more fields: `mixup_weight`, float64, the weight of the row itself (1 if it is not
     mixed), and `mixup_index`, int64, the `index` of its partner (-1). A loss for classes is
     `weight * loss(label) + (1 - weight) * loss(label_b)`.

@@ -271,7 +271,7 @@ class Windows(_CropPart):
     follow one another without overlap.
 
     `end`, for the samples after the last whole window, and for a recording shorter than a window: `"pad"`, a further
-    window with zeros after them; `"remainder"`, a further window whose features are those of these samples alone, and
+    window with zeros after them; `"remainder"`, a further window whose features are of these samples alone, and
     filled at the end by the `fill` of the features; `"shift"`, a further window that ends with the recording (a shorter
     recording is padded); `"drop"`, none. Samples between windows, if `step` is above `clip_seconds`, belong to none.
 
@@ -293,7 +293,7 @@ class Windows(_CropPart):
 class Whole(_CropPart):
     """All of each recording, or of the segment that a row is: clips of different lengths, as for speech.
 
-    The features of each clip are those of the clip alone; in a batch they are padded at the end to the longest: a
+    The features of each clip are as if it were alone; in a batch they are padded at the end to the longest: a
     spectrogram is `[batch, n_mels, longest]` (or `[batch, longest, n_mels]`, as `layout` says), a waveform
     `[batch, longest]`. `valid_frames` (`valid_samples` of a waveform), int64 `[batch]`, are the lengths without
     padding. Features with a fixed number of frames (`n_frames`) keep it. A waveform is padded with zeros, a

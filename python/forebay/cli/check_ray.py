@@ -67,7 +67,7 @@ class Checker:
         return found
 
     def _open(self) -> _Check:
-        """Opens the source from the caller's folder, so that names in the report are those of a check without Ray."""
+        """Opens the source from the caller's folder, so that names in the report are as without Ray."""
         expected = self._expected
         if expected.version != __version__:
             raise ConfigError(
