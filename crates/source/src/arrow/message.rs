@@ -163,10 +163,6 @@ impl MessageScanner {
         })
     }
 
-    pub(crate) fn metadata(&self) -> &[u8] {
-        &self.bytes[self.metadata.clone()]
-    }
-
     fn fill(&mut self, file: &StoredFile, at: u64, len: usize) -> Result<()> {
         fallible_alloc::resize(&mut self.bytes, len, 0)?;
         let n = file.read(&mut self.bytes, at)?;

@@ -3,8 +3,8 @@
 //!
 //! `arrow-ipc` allocates whatever a header claims, so it gets no header as it is in the file. Messages are
 //! found as for recordings. The buffers of the requested columns are read or decompressed here, within
-//! limits, one after the other into a new body. Then the header is rewritten to refer to these buffers. The
-//! numbers of values, which it still claims, are checked too.
+//! limits, one after the other into a new body, and a new header refers to these buffers. The numbers of
+//! values, which it still claims, are checked too.
 //!
 //! Invariant: the bytes held for a batch are at most those of its body in the file, or, if it is compressed,
 //! the larger of `max_record_bytes` and 64 times that.
@@ -17,11 +17,12 @@ use std::{collections::HashMap, path::Path, sync::Arc};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::{
-    MetadataVersion,
+    BodyCompression, BodyCompressionArgs, DictionaryBatch, DictionaryBatchArgs, MetadataVersion,
+    RecordBatchArgs,
     reader::{RecordBatchDecoder, read_dictionary},
-    root_as_message,
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use flatbuffers::{FlatBufferBuilder, InvalidFlatbuffer, WIPOffset, root};
 
 use super::{
     buffer::{USUAL_RATIO, decompress},
@@ -177,16 +178,21 @@ impl ArrowTable {
             let Some(field) = self.user_of(dictionary.id()) else { return Ok(None) };
             let data = dictionary.data().ok_or_else(|| contradicts("a dictionary without values"))?;
             let wanted = RequestedFields { fields: &[field], columns: &[0] };
-            let (metadata, body) = self.mended(data, version, body, &wanted)?;
+            let (places, body) = self.own_body(data, version, body, &wanted)?;
             self.deltas += u32::from(dictionary.isDelta());
             if self.deltas > MOST_DELTAS {
                 let message = format!("more than {MOST_DELTAS} messages are deltas of dictionaries");
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
+            let mut builder = header_builder(data, &places)?;
+            let values = header_of(&mut builder, data, &places);
+            let (id, delta) = (dictionary.id(), dictionary.isDelta());
+            let args = DictionaryBatchArgs { id, data: Some(values), isDelta: delta };
+            let header = DictionaryBatch::create(&mut builder, &args);
+            builder.finish_minimal(header);
             let decoded = guarded(|| {
-                let message = root_as_message(&metadata).map_err(wrong)?;
-                let batch = message.header_as_dictionary_batch().ok_or_else(|| wrong("no dictionary"))?;
-                read_dictionary(&body, batch, &schema, &mut self.dictionaries, &version)
+                let header = root::<DictionaryBatch<'_>>(builder.finished_data()).map_err(invalid)?;
+                read_dictionary(&body, header, &schema, &mut self.dictionaries, &version)
             })?;
             return decoded.map(|()| None).map_err(damaged);
         }
@@ -195,11 +201,13 @@ impl ArrowTable {
             return Err(Error::new(ErrorKind::Format, message));
         };
         let wanted = RequestedFields { fields: self.schema.fields(), columns: &self.columns };
-        let (metadata, body) = self.mended(batch, version, body, &wanted)?;
+        let (places, body) = self.own_body(batch, version, body, &wanted)?;
+        let mut builder = header_builder(batch, &places)?;
+        let header = header_of(&mut builder, batch, &places);
+        builder.finish_minimal(header);
         let decoded = guarded(|| {
-            let message = root_as_message(&metadata).map_err(wrong)?;
-            let batch = message.header_as_record_batch().ok_or_else(|| wrong("no record batch"))?;
-            RecordBatchDecoder::try_new(&body, batch, schema, &self.dictionaries, &version)?
+            let header = root::<arrow_ipc::RecordBatch<'_>>(builder.finished_data()).map_err(invalid)?;
+            RecordBatchDecoder::try_new(&body, header, schema, &self.dictionaries, &version)?
                 .with_projection(Some(&self.columns))
                 .read_record_batch()
         })?;
@@ -218,20 +226,18 @@ impl ArrowTable {
         Some(Arc::new(Field::new("values", (**values).clone(), true)))
     }
 
-    /// Rewrites the scanner's current message. Returns its metadata, in which `batch` refers to a new body,
-    /// and that body: the requested buffers, read and decompressed.
-    fn mended(
+    /// The requested buffers of `batch`, read and decompressed, as a new body; and where each of its buffers is
+    /// there, empty for those that were not requested.
+    fn own_body(
         &self,
         batch: arrow_ipc::RecordBatch<'_>,
         version: MetadataVersion,
         body: Span,
         wanted: &RequestedFields<'_>,
-    ) -> Result<(Vec<u8>, Buffer)> {
-        let metadata = self.scanner.metadata();
+    ) -> Result<(Vec<arrow_ipc::Buffer>, Buffer)> {
         let codec = BodyCodec::of(&batch)?;
         let mut spans = Vec::new();
-        let places = batch.buffers();
-        for buffer in places.iter().flatten() {
+        for buffer in batch.buffers().iter().flatten() {
             let span = u64::try_from(buffer.offset()).ok().zip(u64::try_from(buffer.length()).ok());
             let span = span.filter(|(at, len)| at.checked_add(*len).is_some_and(|end| end <= body.len));
             let (at, len) = span.ok_or_else(|| contradicts("a buffer outside of the body"))?;
@@ -254,10 +260,10 @@ impl ArrowTable {
             Some(_) => self.max_record_bytes.max(body.len.saturating_mul(USUAL_RATIO)),
         };
         let mut held = 0u64;
-        let mut mended = Vec::new();
+        let mut places = fallible_alloc::with_room(spans.len())?;
         for (span, is_wanted) in spans.iter().zip(&walk.is_wanted) {
             if !is_wanted || span.len == 0 {
-                mended.push((0, 0));
+                places.push(arrow_ipc::Buffer::new(0, 0));
                 continue;
             }
             // Buffers that share bytes could add up to much more than the body.
@@ -289,24 +295,48 @@ impl ArrowTable {
                 self.file.read_exact(&mut body_of_ours[aligned..], span.at)?;
                 aligned
             };
-            mended.push((begin as i64, (body_of_ours.len() - begin) as i64));
+            places.push(arrow_ipc::Buffer::new(begin as i64, (body_of_ours.len() - begin) as i64));
         }
         let body = Buffer::from_vec(body_of_ours);
         check_values(walk.most_values, body.len() as u64)?;
-        let mut mended_metadata = fallible_alloc::with_room(metadata.len())?;
-        mended_metadata.extend_from_slice(metadata);
-        if let Some(places) = places {
-            // The buffers are structs of two words in the metadata, which are overwritten in place.
-            let at = (places.bytes().as_ptr() as usize).checked_sub(metadata.as_ptr() as usize);
-            let words = at.and_then(|at| mended_metadata.get_mut(at..at + places.bytes().len()));
-            let words = words.ok_or_else(|| contradicts("buffers outside of the metadata"))?;
-            for (word, (offset, length)) in words.as_chunks_mut::<16>().0.iter_mut().zip(mended) {
-                word[..8].copy_from_slice(&i64::to_le_bytes(offset));
-                word[8..].copy_from_slice(&i64::to_le_bytes(length));
-            }
-        }
-        Ok((mended_metadata, body))
+        Ok((places, body))
     }
+}
+
+/// An empty flatbuffer with room for a header of `batch` that has these buffers.
+fn header_builder<'a>(
+    batch: arrow_ipc::RecordBatch<'_>,
+    places: &[arrow_ipc::Buffer],
+) -> Result<FlatBufferBuilder<'a>> {
+    // The tables with their fields, lengths and padding.
+    const TABLES: usize = 512;
+    let n_nodes = batch.nodes().map_or(0, |nodes| nodes.len());
+    let n_variadic = batch.variadicBufferCounts().map_or(0, |counts| counts.len());
+    let arrays =
+        size_of::<arrow_ipc::FieldNode>() * n_nodes + size_of_val(places) + size_of::<i64>() * n_variadic;
+    Ok(FlatBufferBuilder::from_vec(fallible_alloc::filled(arrays + TABLES, 0)?))
+}
+
+/// Adds the header of `batch`, with these buffers in place of its own.
+fn header_of<'a>(
+    builder: &mut FlatBufferBuilder<'a>,
+    batch: arrow_ipc::RecordBatch<'_>,
+    places: &[arrow_ipc::Buffer],
+) -> WIPOffset<arrow_ipc::RecordBatch<'a>> {
+    let compression = batch.compression().map(|compression| {
+        let args = BodyCompressionArgs { codec: compression.codec(), method: compression.method() };
+        BodyCompression::create(builder, &args)
+    });
+    let args = RecordBatchArgs {
+        length: batch.length(),
+        nodes: batch.nodes().map(|nodes| builder.create_vector_from_iter(nodes.iter().copied())),
+        buffers: batch.buffers().map(|_| builder.create_vector(places)),
+        compression,
+        variadicBufferCounts: batch
+            .variadicBufferCounts()
+            .map(|counts| builder.create_vector_from_iter(counts.iter())),
+    };
+    arrow_ipc::RecordBatch::create(builder, &args)
 }
 
 /// The fields of a batch, and the indices of the requested ones.
@@ -384,8 +414,8 @@ fn contradicts(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"))
 }
 
-fn wrong(what: impl ToString) -> ArrowError {
-    ArrowError::IpcError(what.to_string())
+fn invalid(error: InvalidFlatbuffer) -> ArrowError {
+    ArrowError::IpcError(error.to_string())
 }
 
 /// The error for bytes that `arrow-ipc` cannot decode.
