@@ -67,11 +67,9 @@ impl PathPolicy {
             self.find(&**storage, folder, Path::new(name)).map_err(|error| unreadable(error, name))?;
         let path = found.map_err(|Outside { path, home }| {
             let message = format!(
-                "the row has no bytes, only the path {name:?}, which is not below the shard's folder {}{}; if you trust the \
-                 shard, pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
+                "the row has no bytes, only the path {name:?}, which is not below the shard's folder {}{}",
                 home.display(),
-                self.nor(),
-                path.parent().unwrap_or(&path),
+                self.advice(&path, "shard"),
             );
             Error::new(ErrorKind::Unreadable, message)
         })?;
@@ -109,12 +107,22 @@ impl PathPolicy {
         Ok(Err(Outside { path, home }))
     }
 
-    /// The part of a message that other folders were tried.
-    pub(crate) fn nor(&self) -> &'static str {
-        match &self.allowed {
-            AllowPaths::Below(_) => " nor below a folder of allow_paths=",
-            _ => "",
-        }
+    /// The end of a message about a file outside: which folders were tried, and which parameter would allow it.
+    pub(crate) fn advice(&self, path: &Path, trusted: &str) -> String {
+        let folder = path.parent().unwrap_or(path);
+        let allowed = match &self.allowed {
+            AllowPaths::Below(folders) => &folders[..],
+            _ => &[],
+        };
+        let nor = if allowed.is_empty() { "" } else { " nor below a folder of allow_paths=" };
+        let remedy = match allowed {
+            [] => format!("{folder:?}"),
+            // With the folders of now, so that rows that name their files stay readable.
+            _ => format!("{:?}", allowed.iter().map(PathBuf::as_path).chain([folder]).collect::<Vec<_>>()),
+        };
+        format!(
+            "{nor}; if you trust the {trusted}, pass allow_paths={remedy} or a folder above it, or allow_paths=True for any path"
+        )
     }
 
     /// The resolved path of a folder.

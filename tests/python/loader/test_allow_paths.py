@@ -67,10 +67,14 @@ def test_folders_that_are_allowed(apart: tuple[Path, Path], monkeypatch: pytest.
         assert (rows, errors) == (list(range(6)), [])
         assert all(map(np.array_equal, spectrograms, expected[2]))
     # A folder whose name only begins with the allowed one's is not allowed.
-    (other.parent / "oth").mkdir()
-    rows, errors, _ = read(path, allow_paths=other.parent / "oth")
+    near = other.parent / "oth"
+    near.mkdir()
+    rows, errors, _ = read(path, allow_paths=near)
     assert rows == [0, 1]
-    assert "nor below a folder of allow_paths" in str(errors[0]["reason"])
+    reason = str(errors[0]["reason"])
+    assert "nor below a folder of allow_paths" in reason
+    # The remedy keeps what was allowed.
+    assert f'allow_paths=["{near}", "{other}"]' in reason
 
 
 def test_the_folder_of_the_shard_may_be_a_link(apart: tuple[Path, Path]) -> None:

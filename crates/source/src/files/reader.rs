@@ -191,7 +191,6 @@ impl FilesReader {
                 return Ok((Bytes::new(), FileRecording { span_bytes: Some(span_bytes), segment }));
             }
         }
-        let _ = request;
         Ok((place.read_range(0..place.len)?, FileRecording { segment, ..FileRecording::default() }))
     }
 }
@@ -344,11 +343,9 @@ fn open_one(source: &FilesSource, table: &RecordingTable, name: &Path) -> Result
             let found = source.path_policy.find(&*source.files.storage, &table.root, name)?;
             found.map_err(|Outside { path, home }| {
                 let message = format!(
-                    "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
-                     folder above it, or allow_paths=True for any path",
+                    "the file {name:?} is not below the folder {}{}",
                     home.display(),
-                    source.path_policy.nor(),
-                    path.parent().unwrap_or(&path),
+                    source.path_policy.advice(&path, "table"),
                 );
                 Error::new(ErrorKind::Unreadable, message)
             })?
