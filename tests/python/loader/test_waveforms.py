@@ -20,6 +20,7 @@ from augmenting import Draws, bits_of
 from conformance import conforms, spawned
 from forebay import ConfigError, augment, batching, crops, features
 from stems import AUDIO, LENGTHS, RATE, change, source, write_stems
+from tables import write_tar
 from windows import wav
 
 WAVEFORM = features.Waveform(sample_rate=RATE)
@@ -95,6 +96,19 @@ def test_a_recording_may_be_two_fields(table: Path) -> None:
     for batch in batches(table, audio={"one": "s1", "other": "s1", "two": "s2"}):
         np.testing.assert_array_equal(batch["one"], batch["other"])
         assert (batch["one"] != batch["two"]).any()
+
+
+def test_fields_of_one_archive(table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Members that are no row of one column are rows of another, so none is called left out."""
+    folder = table.parent
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*.wav"))
+    archive = write_tar(tmp_path / "audio.tar", [(str(name), (folder / name).read_bytes()) for name in names])
+    expected, found = batches(table), batches(forebay.Manifest(table, root=archive))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name in ("index", "mix", "s1", "s2"):
+            np.testing.assert_array_equal(one[name], other[name])
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("place", ["random", "windows", "views", "whole"])

@@ -270,6 +270,7 @@ impl TableBuilder {
         archives: &Archives,
         table: &Path,
         storage: &Arc<dyn Storage>,
+        asked: &TableRequest<'_>,
     ) -> Result<()> {
         fallible_alloc::resize(&mut self.places, self.names.texts().len(), None)?;
         let mut parts = FileParts::of(&self.names)?;
@@ -320,7 +321,9 @@ impl TableBuilder {
             self.archives.push(path.clone());
         }
         parts.fill(&mut self.places);
-        self.check_found(archives, table, n_spare, spare)
+        // A recording without a row may be one of another column of recordings.
+        let is_of_others = asked.recordings.is_some() && !archives.are_paired;
+        self.check_found(archives, table, n_spare, spare.filter(|_| !is_of_others))
     }
 
     /// Checks which files were found, and logs the others. `spare` is the first of the recordings without a

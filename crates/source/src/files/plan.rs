@@ -107,7 +107,7 @@ impl RecordingTable {
             archives => archives,
         };
         if let Some(archives) = archives {
-            builder.find_in(archives, &path, storage)?;
+            builder.find_in(archives, &path, storage, asked)?;
         }
         let mut table = builder.finish(path, root);
         table.is_of_manifest = true;
