@@ -93,6 +93,7 @@ class Picture:
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<meta name="color-scheme" content="light dark">'
             f"<title>{html.escape(self.title)}</title></head><body>{self._repr_html_()}</body></html>\n"
         )
         write_new(Path(path), page.encode(errors="replace"))

@@ -127,7 +127,7 @@ def _page(source: str, facts: str, tables: Sequence[Table], what: str, body: str
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name} - forebay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}</h1>\n"
+        f"<title>{name} - forebay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{_breakable(source)}</h1>\n"
         f'<p>{html.escape(facts)}</p>\n<div class="tables">\n{_joined(_table, tables)}</div>\n'
         f'<h2 id="rows">{html.escape(what)}</h2>\n{body}\n'
         "</main>\n</body>\n</html>\n"
@@ -147,7 +147,7 @@ def _table(table: Table) -> str:
 def _card(card: Card) -> str:
     parts = [f"<h2>row {card.row}</h2>"]
     if card.error is not None:
-        parts.append(f'<p class="bad">Bad recording: {html.escape(card.error)}</p>')
+        parts.append(f'<p class="bad">Bad recording: {_breakable(card.error)}</p>')
     if card.title:
         parts.append(f"<p>{html.escape(card.title)}</p>")
     sounds = dict(card.sounds)
@@ -185,5 +185,10 @@ def _token(token: Token) -> str:
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    pairs = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items())
+    pairs = "".join(f"<dt>{html.escape(name)}</dt><dd>{_breakable(value)}</dd>" for name, value in facts.items())
     return f"<dl>{pairs}</dl>"
+
+
+def _breakable(text: str) -> str:
+    """Escaped, with lines that end behind a slash of a path where they can."""
+    return html.escape(text).replace("/", "/<wbr>")
