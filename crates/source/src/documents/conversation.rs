@@ -55,12 +55,6 @@ pub(super) fn check_bytes(n_bytes: usize) -> Result<()> {
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
-/// Whether a line has a field with this name; `None` if the line is not a JSON object.
-pub(super) fn has_field(line: &[u8], name: &str) -> Option<bool> {
-    let mut line: Value = serde_json::from_slice(line).ok()?;
-    line.is_object().then(|| field(&mut line, name).is_some())
-}
-
 /// The field of an object; points separate the names of objects within objects, unless a field has points in
 /// its own name.
 fn field<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value> {

@@ -37,6 +37,16 @@ pub(crate) fn text_field<'a>(line: &'a [u8], name: &str) -> Result<Cow<'a, str>>
     }
 }
 
+/// Whether the object in `line` has a field `name`, found as by [`text_field`]; `None` if it is no object.
+pub(super) fn has_field(line: &[u8], name: &str) -> Option<bool> {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let found = JsonField(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found)).ok()?;
+    match found {
+        Found::NoObject(_) => None,
+        found => Some(found != Found::Missing),
+    }
+}
+
 /// The names of the fields of the object in `line`; `None` if it is no object.
 pub(super) fn names(line: &[u8]) -> Option<Vec<String>> {
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).ok()?;

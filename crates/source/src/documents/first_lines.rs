@@ -2,9 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{
-    ChatForm, DocumentForm, DocumentRequest, PairForm, TextContent, conversation, field, lines::LinesSource,
-};
+use super::{ChatForm, DocumentForm, DocumentRequest, PairForm, TextContent, field, lines::LinesSource};
 use crate::{
     Error, ErrorKind, Result, Storage, WholeRecord, contract::ReadRecords, open_files::OpenFiles,
     record_rules::MAX_RECORD_BYTES, row_files::DocumentFiles,
@@ -35,7 +33,7 @@ pub(super) fn open_json(
     let source = Arc::new(LinesSource::open(storage, paths, MAX_RECORD_BYTES)?);
     let form = match content {
         TextContent::Chat(tools) => {
-            check_first_lines(&source, column, OF_COLUMN, |line| conversation::has_field(line, column))?;
+            check_first_lines(&source, column, OF_COLUMN)?;
             if let Some(tools) = tools {
                 look_for_tools(&source, tools)?;
             }
@@ -45,17 +43,12 @@ pub(super) fn open_json(
             let form = PairForm::new(column, pair, true);
             for (name, parameter) in form.names().zip(["chosen", "rejected", "prompt"]) {
                 let hint = format!("{parameter}= of forebay.text.Pairs");
-                check_first_lines(&source, name, &hint, |line| conversation::has_field(line, name))?;
+                check_first_lines(&source, name, &hint)?;
             }
             DocumentForm::Pairs(form)
         }
         _ => {
-            check_first_lines(&source, column, OF_COLUMN, |line| {
-                Some(
-                    !field::text_field(line, column)
-                        .is_err_and(|error| error.message == format!("there is no field {column:?}")),
-                )
-            })?;
+            check_first_lines(&source, column, OF_COLUMN)?;
             DocumentForm::Json(column.into())
         }
     };
@@ -67,12 +60,7 @@ const OF_COLUMN: &str = "column= of an object of forebay.text, or text_column=";
 
 /// Checks that the first line of each file is an object with the column, which `parameter` names: a wrong
 /// name would make every row bad.
-fn check_first_lines(
-    source: &Arc<LinesSource>,
-    column: &str,
-    parameter: &str,
-    has_field: impl Fn(&[u8]) -> Option<bool>,
-) -> Result<()> {
+fn check_first_lines(source: &Arc<LinesSource>, column: &str, parameter: &str) -> Result<()> {
     let mut reader = source.reader();
     for shard in source.shards().iter().filter(|shard| shard.n_rows > 0) {
         let line = match reader.read(shard.first_row, 1, &WholeRecord::ONCE) {
@@ -85,7 +73,7 @@ fn check_first_lines(
                 "the first line is no JSON object, expected one such as {\"text\": \"...\"} on each line";
             return Err(Error::new(ErrorKind::Format, message).in_shard(&shard.path));
         };
-        if has_field(&line) == Some(false) {
+        if field::has_field(&line, column) == Some(false) {
             let message = format!(
                 "there is no field {column:?} in the first line, which has {}; name the field with {parameter}",
                 quoted(&names)
@@ -110,7 +98,7 @@ fn look_for_tools(source: &Arc<LinesSource>, tools: &str) -> Result<()> {
             Err(error) if error.kind.is_record() => Default::default(),
             Err(error) => return Err(error),
         };
-        if conversation::has_field(&line, tools) == Some(true) {
+        if field::has_field(&line, tools) == Some(true) {
             return Ok(());
         }
         (n_lines, n_bytes) = (n_lines + 1, n_bytes + line.len());
