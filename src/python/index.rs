@@ -129,7 +129,7 @@ impl _Index {
         let found = || -> Result<_> {
             let build = fork_lock::lock(&self.build)?;
             let lengths = &build.as_ref().ok_or_else(closed)?.totals().lengths;
-            let Some(files) = self.source.files() else { return Ok(Vec::new()) };
+            let Some(files) = self.source.tables() else { return Ok(Vec::new()) };
             let one = |&(row, seconds): &(u64, f32)| {
                 let class = files.label(row)?.and_then(|label| self.class_name(label));
                 Ok((files.path(row).map(PathBuf::into_os_string), seconds, class))
@@ -166,7 +166,7 @@ impl _Index {
     /// Whether the recordings are in files, which have indexes.
     #[getter]
     fn has_indexes(&self) -> bool {
-        self.source.files().is_some()
+        self.source.tables().is_some()
     }
 
     /// The folder of indexes; None for shards, and if the user has none.

@@ -1,7 +1,7 @@
 //! [`Entry`]: what a user names as a source, and the shards or tables that it stands for.
 //!
-//! A file whose name ends in `.parquet` is a shard of Parquet, one that ends as a recording or a table does
-//! is that, any other a shard of Arrow. Source: own.
+//! A file whose name ends as a recording or a table does is that, any other a shard, whose format
+//! `recordings` finds. Source: own.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use forebay_audio::{unread_advice, unread_format};
 
 use crate::{
     Error, ErrorKind, Result,
-    files::{Manifest, RowSource, TablePlan, check_named},
+    files::{Manifest, RowSource, TableFormat, TablePlan, check_named, ending_of},
     layouts::FolderTable,
     paths::{self, Reads},
     storage::Storage,
@@ -170,8 +170,14 @@ fn tables_of(folder: paths::RecordingFolder, of: impl Fn(PathBuf) -> Manifest) -
     }
 }
 
+/// What the sources of a loader are.
+pub(crate) enum ShardsOrTables {
+    Shards(Vec<PathBuf>),
+    Tables(Vec<TablePlan>),
+}
+
 /// The shards, or else the tables. Both together are an error.
-pub(crate) fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec<TablePlan>>> {
+pub(crate) fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<ShardsOrTables> {
     let (mut shards, mut tables) = (Vec::new(), Vec::new());
     for part in parts {
         match part {
@@ -180,8 +186,8 @@ pub(crate) fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<Pa
         }
     }
     match (shards.first(), tables.is_empty()) {
-        (_, true) => Ok(Ok(shards)),
-        (None, false) => Ok(Err(tables)),
+        (_, true) => Ok(ShardsOrTables::Shards(shards)),
+        (None, false) => Ok(ShardsOrTables::Tables(tables)),
         (Some(shard), false) => {
             if !urls::is_url(shard) {
                 fs::symlink_metadata(shard).map_err(|error| Error::io(shard, "open", error))?;
@@ -205,12 +211,15 @@ fn unread(path: &Path) -> Option<(String, &'static str)> {
 
 /// Whether a path is that of a table that names recordings. Parquet is a shard.
 fn is_table(path: &Path) -> bool {
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    const TABLES: [&str; 8] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "scp", "tar"];
     const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "zip"];
-    let is = |ending: &str| TABLES.contains(&ending);
-    let inner =
-        || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
+    let ending = ending_of(path);
     // Other formats as well: the error for tables says which are read.
-    is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
+    if ["tgz", "xls", "xlsx"].contains(&&*ending) {
+        return true;
+    }
+    let inner = match PACKED.contains(&&*ending) {
+        true => ending_of(Path::new(path.file_stem().unwrap_or_default())),
+        false => ending,
+    };
+    TableFormat::of_ending(&inner).is_some_and(|format| format != TableFormat::Parquet)
 }

@@ -1,7 +1,8 @@
 //! [`FileFormat`]: what a file of rows is, by the ending of its name, else by its first bytes.
 //!
-//! The one table of these formats: folders, loaders of recordings and of documents, and inputs of caches use
-//! it. Recordings in files of their own and tables that name them are others.
+//! The one table of these formats; which of them a loader, a folder or a cache reads is in
+//! [`Reads`](crate::paths::Reads). Recordings in files of their own are not among them, and tables that name
+//! them are in `files::table_format`.
 //!
 //! Source: own.
 
@@ -33,9 +34,9 @@ struct Known {
     /// Endings of names, the usual one first.
     endings: &'static [&'static str],
     /// Endings that count only where a file is named, as other files of a folder have them, too.
-    named: &'static [&'static str],
+    endings_if_named: &'static [&'static str],
     /// Whether files may be compressed, with another ending behind these.
-    is_packed: bool,
+    may_be_compressed: bool,
     signatures: &'static [&'static [u8]],
 }
 
@@ -44,60 +45,64 @@ const FORMATS: &[Known] = &[
         format: FileFormat::Parquet,
         name: "Parquet",
         endings: &["parquet"],
-        named: &[],
-        is_packed: false,
+        endings_if_named: &[],
+        may_be_compressed: false,
         signatures: &[&signatures::PARQUET],
     },
     Known {
         format: FileFormat::Arrow,
         name: "Arrow",
         endings: &["arrow"],
-        named: &["feather"],
-        is_packed: false,
+        endings_if_named: &["feather"],
+        may_be_compressed: false,
         signatures: &[&signatures::ARROW, &signatures::ARROW_MESSAGE],
     },
     Known {
         format: FileFormat::JsonLines,
         name: "JSON lines",
         endings: &["jsonl", "ndjson"],
-        named: &["json"],
-        is_packed: true,
+        endings_if_named: &["json"],
+        may_be_compressed: true,
         signatures: &[],
     },
     Known {
         format: FileFormat::Text,
         name: "text",
         endings: &["txt"],
-        named: &["text"],
-        is_packed: true,
+        endings_if_named: &["text"],
+        may_be_compressed: true,
         signatures: &[],
     },
     Known {
         format: FileFormat::Numpy,
         name: "numpy",
         endings: &["npy"],
-        named: &[],
-        is_packed: false,
+        endings_if_named: &[],
+        may_be_compressed: false,
         signatures: &[],
     },
     Known {
         format: FileFormat::Megatron,
         name: "Megatron-LM",
         endings: &["idx"],
-        named: &["bin"],
-        is_packed: false,
+        endings_if_named: &["bin"],
+        may_be_compressed: false,
         signatures: &[],
     },
 ];
 
 impl FileFormat {
     pub fn name(self) -> &'static str {
-        FORMATS[self as usize].name
+        self.known().name
     }
 
     /// The usual ending of its files, such as `.parquet`.
     pub(crate) fn ending(self) -> String {
-        format!(".{}", FORMATS[self as usize].endings[0])
+        format!(".{}", self.known().endings[0])
+    }
+
+    fn known(self) -> &'static Known {
+        FORMATS.iter().find(|known| known.format == self).expect("the table has each format")
     }
 
     /// Whether it has token ids alone.
@@ -108,7 +113,7 @@ impl FileFormat {
     /// The format of a file by the ending of its name, in any case.
     pub fn of_name(path: &Path) -> Option<Self> {
         Self::by_ending(path, |known, ending| {
-            known.endings.iter().chain(known.named).any(|one| ending.eq_ignore_ascii_case(one))
+            known.endings.iter().chain(known.endings_if_named).any(|one| ending.eq_ignore_ascii_case(one))
         })
     }
 
@@ -123,7 +128,7 @@ impl FileFormat {
         let (name, compression) = Compression::split(path);
         let ending = name.extension()?.to_str()?;
         let found = FORMATS.iter().find(|known| is(known, ending))?;
-        (compression.is_none() || found.is_packed).then_some(found.format)
+        (compression.is_none() || found.may_be_compressed).then_some(found.format)
     }
 
     /// The format of a file by its name, else by its first bytes.

@@ -12,7 +12,7 @@ use super::open_recording::{OpenRecording, info_of_row};
 use super::{
     arrow,
     contents::Contents,
-    entries::{Entry, parts_of, shards_or_tables},
+    entries::{Entry, ShardsOrTables, parts_of, shards_or_tables},
     file_format::FileFormat,
     files::{FilesSource, ReadCounts},
     order_of_rows::RowOrder,
@@ -51,17 +51,20 @@ pub struct Recordings {
 /// Opens files of a format: their paths, the number of files up to the end of each group, and the options.
 type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &SourceOptions) -> Result<Arc<dyn RowFiles>>;
 
-/// The formats of shards of recordings. A file whose name says nothing has the first.
+/// The formats of shards of recordings. A file has the first if neither its name nor its first bytes say one.
 const FORMATS: &[(FileFormat, OpenRows)] =
     &[(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
 
-/// How the shards of a loader are opened, by the endings of their names.
+/// How the shards of a loader are opened, by the endings of their names. Those whose names say nothing are what
+/// the first of them begins as.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for several formats.
-fn opener_of(shards: &[PathBuf]) -> Result<OpenRows> {
+/// [`ErrorKind::Config`] for several formats; those of reading the first file whose name says nothing.
+fn opener_of(storage: &Arc<dyn Storage>, shards: &[PathBuf]) -> Result<OpenRows> {
+    let unnamed = shards.iter().find(|path| FileFormat::of_name(path).is_none());
+    let detected = unnamed.map(|path| FileFormat::detect(storage, &Arc::from(path.as_path()))).transpose()?;
     let of = |path: &Path| {
-        let named = FileFormat::of_name(path);
+        let named = FileFormat::of_name(path).or(detected.flatten());
         *FORMATS.iter().find(|(format, _)| Some(*format) == named).unwrap_or(&FORMATS[0])
     };
     let (format, open) = shards.first().map_or(FORMATS[0], |first| of(first));
@@ -122,11 +125,11 @@ impl Recordings {
             ends.push(parts.len());
         }
         let (files, tables): (Arc<dyn RowFiles>, _) = match shards_or_tables(parts)? {
-            Ok(shards) => {
-                let open = opener_of(&shards)?;
+            ShardsOrTables::Shards(shards) => {
+                let open = opener_of(&storage, &shards)?;
                 (open(storage, &shards, &ends, options)?, None)
             }
-            Err(plans) => {
+            ShardsOrTables::Tables(plans) => {
                 let tables = Arc::new(FilesSource::open(storage, &plans, &ends, options)?);
                 (tables.clone(), Some(tables))
             }
@@ -179,7 +182,7 @@ impl Recordings {
     /// How `rows` of it are stored. Follows from names and contents of the files alone, not from what was
     /// read so far.
     pub fn stored(&self, rows: u64) -> RowStorage {
-        let files = self.files();
+        let files = self.tables();
         RowStorage {
             rows,
             in_files: files.is_some(),
@@ -200,12 +203,12 @@ impl Recordings {
 
     /// What the readers of files did so far; `None` for shards.
     pub fn read_counts(&self) -> Option<ReadCounts> {
-        self.files().map(|files| files.read_counts())
+        self.tables().map(|files| files.read_counts())
     }
 
     /// Whether the recordings are in files of their own, or in archives of them, and not in shards.
     pub fn is_of_files(&self) -> bool {
-        self.files().is_some()
+        self.tables().is_some()
     }
 
     /// Tries to open the files that the first rows of tables name: of `rows`, ascending (`None`: all),
@@ -214,22 +217,22 @@ impl Recordings {
     /// # Errors
     /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the first files of a table can be opened.
     pub fn try_first(&self, rows: Option<&[u64]>, exclude: &[u64]) -> Result<()> {
-        self.files().map_or(Ok(()), |files| files.try_first(rows, exclude))
+        self.tables().map_or(Ok(()), |files| files.try_first(rows, exclude))
     }
 
     /// The tables, if the recordings are in files of their own.
-    pub fn files(&self) -> Option<&Arc<FilesSource>> {
+    pub fn tables(&self) -> Option<&Arc<FilesSource>> {
         self.tables.as_ref()
     }
 
     /// The folder of the indexes of recordings; `None` for shards, and if the user has no folder of caches.
     pub fn index_folder(&self) -> Option<&Path> {
-        self.files()?.index_folder()
+        self.tables()?.index_folder()
     }
 
     /// Bytes of the rows of tables that are in memory; 0 for shards.
     pub fn rows_held(&self) -> usize {
-        self.files().map_or(0, |files| files.bytes_held())
+        self.tables().map_or(0, |files| files.bytes_held())
     }
 
     /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
@@ -280,8 +283,8 @@ impl Recordings {
     /// record, and the place among `rows`, which are those wanted; `None`: all.
     ///
     /// # Errors
-    /// As [`ReadRecords::read`], for errors that are not of one record; [`ErrorKind::Closed`] once `stop` is
-    /// set.
+    /// As [`ReadRecords::read`], for errors that are not of one record; [`ErrorKind::Closed`] once the
+    /// work is stopped.
     pub fn infos<T: Send + Sync>(
         &self,
         rows: Option<&[u64]>,

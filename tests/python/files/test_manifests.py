@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
     assert list(expected) == list(found)
     for field in expected:
         assert np.array_equal(np.array(expected[field]), np.array(found[field])), field
+
+
+def test_a_table_by_its_path_alone(folder: Path, names: list[str], tmp_path: Path) -> None:
+    found = []
+    for ending in (".tsv", ".tab"):
+        copy = shutil.copytree(folder, tmp_path / ending[1:])
+        table = write_table(copy / "t.tsv", rows(names)).rename(copy / f"t{ending}")
+        found.append(all_rows(table, outputs=["path"]))
+    np.testing.assert_array_equal(found[0]["spectrogram"], found[1]["spectrogram"])
+    assert found[0]["path"] == found[1]["path"]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])

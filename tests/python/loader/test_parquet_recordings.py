@@ -40,6 +40,21 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     return write_both(tmp_path_factory.mktemp("both"), [rows[:90], rows[90:91], rows[91:]])
 
 
+def test_shards_without_an_ending(shards: Shards, tmp_path: Path) -> None:
+    """What the cache of a hub has: the first bytes say what they are."""
+    found = []
+    for kind, paths in zip(("arrow", "parquet"), shards, strict=True):
+        links = [tmp_path / f"{kind}{n}" for n in range(len(paths))]
+        for link, path in zip(links, paths, strict=True):
+            link.symlink_to(path)
+        with forebay.Loader(links, **SMALL, infinite=False, order="sequential") as loader:
+            found.append([digest(batch) for batch in loader])
+    assert len(found[0]) > 5
+    assert found[0] == found[1]
+    with pytest.raises(forebay.ConfigError, match="are all of one format|is Arrow and"):
+        forebay.Loader([shards[0][0], tmp_path / "parquet1"], **SMALL)
+
+
 @pytest.mark.parametrize("infinite", [False, True])
 @pytest.mark.parametrize("order", ["sequential", "window", "global", "era"])
 def test_the_same_batches(shards: Shards, order: str, infinite: bool) -> None:

@@ -169,7 +169,7 @@ impl Job {
         let mut totals = Totals::default();
         match part {
             IndexPart::Labels(rows) => {
-                let Some(files) = self.source.files() else { return Ok(totals) };
+                let Some(files) = self.source.tables() else { return Ok(totals) };
                 for row in rows.clone() {
                     if let Some(label) = files.label(row)? {
                         totals.label(label, 1);
@@ -276,7 +276,7 @@ impl IndexBuild {
             starts.map(move |start| start..(start + together).min(of.end))
         };
         let (mut files, mut parts) = (Vec::new(), Vec::new());
-        match source.files() {
+        match source.tables() {
             Some(tables) => {
                 files = tables.recordings()?;
                 parts.extend(pieces(0..n_rows, LABELS_TOGETHER).map(IndexPart::Labels));
@@ -292,13 +292,13 @@ impl IndexBuild {
         }
         let (replies, received) = unbounded();
         let (left, stop) = (parts.len(), Arc::<AtomicBool>::default());
-        let n_recordings = if source.files().is_some() { files.len() as u64 } else { n_rows };
+        let n_recordings = if source.tables().is_some() { files.len() as u64 } else { n_rows };
         let threads = ThreadPool::new(n_threads, {
             // Without a limiter: each thread holds one recording.
             let source = source.clone();
             move || IndexWorker {
                 reader: source.reader(),
-                files: source.files().map(FilesSource::reader),
+                files: source.tables().map(FilesSource::reader),
                 decoder: AudioDecoder::new(),
             }
         });

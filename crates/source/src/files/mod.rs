@@ -3,11 +3,20 @@
 //! Input: a [`Manifest`], a folder, or paths. Output: rows of a loader, each a file or a segment of one, with
 //! the columns of the table. Invariants:
 //! - A row's number follows from the table, or from the names in the folder, alone.
-//! - Tables are read once, when the source is opened (`table`). Files are opened when they are read, and
-//!   none is held.
+//! - Tables are read once, when the source is opened. Files are opened when they are read, and none is held.
 //! - A table is not trusted: a file is read only below its root, or below folders that the user allows.
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files. The paths of a
 //!   list count from the folder that they share, as those of a table and of a folder do.
+//!
+//! | file | what |
+//! |---|---|
+//! | `manifest` | a table as a user describes it, and which of its columns are what |
+//! | `plan`, `table_format` | what is read as one table, and how it is opened; its format, by its name |
+//! | `rows` | collects the rows of a table; a method for each format is in the file of the format |
+//! | `csv`, `json_lines`, `json`, `kaldi`, `parquet`, `archive` | the formats; `text_input` and `tar` read their files |
+//! | `table`, `column`, `names`, `schema_inference` | the rows in memory, their columns and paths, the types of columns |
+//! | `reader`, `recording_file` | reads what rows name |
+//! | `indexes`, `sidecar`, `lru` | indexes of recordings, in memory and on disk |
 
 mod archive;
 mod column;
@@ -27,6 +36,7 @@ mod rows;
 mod schema_inference;
 pub(crate) mod sidecar;
 mod table;
+mod table_format;
 mod tar;
 pub(crate) mod text_input;
 
@@ -41,6 +51,7 @@ pub(crate) use plan::TablePlan;
 pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
 pub(crate) use table::check_named;
+pub(crate) use table_format::{TableFormat, ending_of};
 
 use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{

@@ -10,6 +10,7 @@ use super::{
     manifest::{GivenRows, Manifest, Roles, TableRequest, Unit},
     names::NameIndex,
     table::{ArchivePlace, LineNumbers, NO_FILE, RecordingTable, Segments, check_local},
+    table_format::{TableFormat, ending_of},
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
@@ -163,17 +164,16 @@ impl TableBuilder {
         manifest: &Manifest,
         asked: &TableRequest<'_>,
     ) -> Result<()> {
-        let ending_of =
-            |path: &Path| path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let (name, compression) = Compression::split(path);
-        let version = match (&ending_of(name)[..], compression) {
-            ("csv" | "tsv" | "tab" | "txt", _) => self.csv(storage, path, manifest, asked)?,
-            // NeMo gives lines this ending, too.
-            ("jsonl" | "ndjson" | "json", _) => self.json(storage, path, manifest, asked)?,
-            ("scp", None) => self.kaldi(storage, path, manifest, asked)?,
-            ("parquet", None) => self.parquet(storage, path, manifest, asked)?,
-            ("tar", None) => self.tar(storage, path, manifest, asked)?,
-            _ => {
+        let format = TableFormat::of_ending(&ending_of(name));
+        let format = format.filter(|format| compression.is_none() || format.may_be_compressed());
+        let version = match format {
+            Some(TableFormat::Text) => self.csv(storage, path, manifest, asked)?,
+            Some(TableFormat::JsonLines) => self.json(storage, path, manifest, asked)?,
+            Some(TableFormat::Kaldi) => self.kaldi(storage, path, manifest, asked)?,
+            Some(TableFormat::Parquet) => self.parquet(storage, path, manifest, asked)?,
+            Some(TableFormat::Archive) => self.tar(storage, path, manifest, asked)?,
+            None => {
                 if let Some(advice) = advice_on(path) {
                     return Err(Error::new(ErrorKind::Config, advice));
                 }

@@ -56,7 +56,7 @@ fn read(source: &Arc<Recordings>, row: u64) -> Result<RawRecord> {
 
 fn values(source: &Arc<Recordings>) -> Vec<Vec<String>> {
     let of = |row| {
-        let reader = source.files().unwrap().reader();
+        let reader = source.tables().unwrap().reader();
         reader.values(row).unwrap().iter().map(|value| format!("{value:?}")).collect()
     };
     (0..source.n_rows()).map(of).collect()
@@ -219,7 +219,7 @@ fn segments_of_usual_tables() {
 }
 
 fn segment(source: &Arc<Recordings>, row: u64) -> Option<Segment> {
-    let reader = source.files().unwrap().reader();
+    let reader = source.tables().unwrap().reader();
     reader.segment(row)
 }
 

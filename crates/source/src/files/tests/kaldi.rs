@@ -21,7 +21,7 @@ fn told(source: &Arc<Recordings>) -> Vec<String> {
 }
 
 fn segments(source: &Arc<Recordings>) -> Vec<Option<Segment>> {
-    let reader = source.files().unwrap().reader();
+    let reader = source.tables().unwrap().reader();
     (0..source.n_rows()).map(|row| reader.segment(row)).collect()
 }
 
