@@ -27,7 +27,7 @@ const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
 /// The most bytes of memory per byte of a record: blocks are powers of two. Large records are counted at
 /// their size; half of the channel's bytes and one such record may be held.
 const BLOCK_FACTOR: u64 = 2;
-/// Unused blocks that are kept (`source/block.rs`).
+/// Unused blocks that are kept (`crates/storage/src/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;
 /// The most buffers of consumed examples that are kept: a fraction of the shuffle buffer.
 pub const SPARE_EXAMPLES: u64 = 256;
@@ -70,7 +70,7 @@ pub fn batch_slots(ahead: usize) -> usize {
 /// The parts of the memory that a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<MemoryPart> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
-    let n_reads = match plan.order.is_scattered() {
+    let n_reads = match plan.is_scattered() {
         true => scattered_readers(n_readers, sizes.remote > 0),
         false => n_readers.min(BLOCKS_AHEAD),
     };
@@ -238,8 +238,14 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LoaderConfig, config::CountOrAuto, engine::Auto};
+    use crate::{
+        LoaderConfig,
+        config::CountOrAuto,
+        engine::Auto,
+        order::{Batching, Bins, Buckets, Budget},
+    };
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     const SIZES: Sizes = Sizes {
         example: 256_512,
@@ -275,6 +281,19 @@ mod tests {
             + 24 * 8000;
         // The window and the workers' records, 8000 + 64, are less than the buffer's 10 000.
         assert_eq!(total(&plan, SIZES), expected);
+    }
+
+    #[test]
+    fn batches_by_duration_are_read_row_by_row() {
+        let budget =
+            Budget { max_duration: 60.0, quadratic_duration: None, max_examples: None, max_tokens: None };
+        let lengths: Arc<[f32]> = vec![1.0; 100].into();
+        let buckets = Buckets::new(lengths.into(), budget, Bins::Number(1), None).unwrap();
+        let rows = default_plan(Auto::default());
+        let cut = Plan { batching: Batching::Cuts(Arc::new(buckets)), ..rows.clone() };
+        let more = scattered_readers(cut.n_readers, false) - BLOCKS_AHEAD;
+        assert!(more > 0);
+        assert_eq!(total(&cut, SIZES), total(&rows, SIZES) + more as u64 * READ_BYTES);
     }
 
     #[test]
