@@ -8,7 +8,7 @@ use crate::{
     contract::{BatchSlot, Collate},
     fallible_alloc,
     fields::{ColumnPool, Columns, Field, Row, Value},
-    source::{ColumnChoice, ExtraColumn, PayloadColumn, Positions, Recordings, SourceOptions},
+    source::{ColumnChoice, ExtraColumn, Positions, Recordings, SourceOptions},
     targets::{self, SourceColumns, Target, TargetConfig},
 };
 
@@ -27,12 +27,9 @@ pub fn column(
         source
     } else {
         let options = SourceOptions {
-            payload: PayloadColumn::Audio(config.recordings()[0].column.map(str::to_owned)),
             label_column: ColumnChoice::Nothing,
             columns: vec![name.to_owned()],
-            store: config.storage_options.clone(),
-            cache: config.disk_cache()?,
-            ..SourceOptions::default()
+            ..config.recording_options(config.recordings()[0])?
         };
         reopened = config.arrow_files.open(&options)?;
         &reopened

@@ -121,7 +121,8 @@ fn other_recordings(
     positions: &Positions,
 ) -> Result<Vec<RowPart>, Error> {
     let recordings = config.recordings();
-    let is_archive = |shard: &Shard| shard.path.extension().is_some_and(|ending| ending == "tar");
+    let is_archive =
+        |shard: &Shard| shard.path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
     if let Some(shard) = source.shards().iter().find(|shard| recordings.len() > 1 && is_archive(shard)) {
         let message = format!(
             "{} is an archive, whose members are rows by their endings, and audio has {} recordings; give a table of the members: \
