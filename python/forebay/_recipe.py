@@ -62,6 +62,7 @@ class Recipe:
             place = f"{crop}, {clip}, short recordings padded {padding}"
         augment = given.get("augment")
         steps = augment if isinstance(augment, list) else []
+        missing = given.get("missing_audio", "error")
         self._fields = [dict(field) for field in fields]
         # A label that was left out on purpose needs no line: targets={}, label_column="".
         is_lost = given["targets"] is None and given["label_column"] is None
@@ -72,6 +73,7 @@ class Recipe:
             *((("sampling", f"{given['sampling']!r}"),) if given["sampling"] else ()),
             *((("audio", f"{given['audio']!r}"),) if given["audio"] else ()),
             *((("track", f"{given['track']!r}"),) if given["track"] is not None else ()),
+            *((("missing_audio", f"{missing!r}"),) if missing != "error" else ()),
             *((("independent", f"{given['independent']!r}"),) if given["independent"] is not None else ()),
             ("crop", place),
             *(("augment", f"{step!r}") for step in steps),
@@ -93,6 +95,7 @@ class Recipe:
             **({"audio": _plain(given["audio"])} if given["audio"] else {}),
             **({"track": _plain(given["track"])} if given["track"] is not None else {}),
             **({"independent": _plain(given["independent"])} if given["independent"] is not None else {}),
+            **({"missing_audio": missing} if missing != "error" else {}),
             "sampling": sampling and sampling.to_dict(),
             "crop": crop if chosen is None else chosen.to_dict(),
             **({"batching": given["batching"].to_dict()} if given.get("batching") else {}),

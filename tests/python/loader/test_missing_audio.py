@@ -110,6 +110,15 @@ def test_a_missing_recording_is_an_error_by_default(tmp_path: Path) -> None:
         assert [int(row) for batch in loader for row in batch["index"]] == [0, 1, 2, 3, 5, 6, 7]
 
 
+def test_the_recipe_has_it(tmp_path: Path) -> None:
+    table, _ = write_missing(tmp_path, "jsonl", [300] * 4)
+    with forebay.Loader(table, **GIVEN, missing_audio="zeros") as loader:
+        assert loader.recipe.to_dict()["missing_audio"] == "zeros"
+        assert "missing_audio  'zeros'" in str(loader.recipe)
+    with forebay.Loader(table, **GIVEN) as loader:
+        assert "missing_audio" not in loader.recipe.to_dict()
+
+
 def test_masks_are_exchanged_with_their_waveforms(tmp_path: Path) -> None:
     table, _ = write_missing(tmp_path, "jsonl", [300] * 16)
     audio = {"stems": ["mix", "s1"], "s2": "s2"}
