@@ -43,7 +43,7 @@ use crate::{
     sampling::{Balance, ClassCounts, LeftOut, class_counts},
     source::{Recordings, RowInfo, Selection},
     state::Identity,
-    tasks::{AudioPlan, AudioTask, ClipPlanner, PlannedValue, planned_value},
+    tasks::{AudioPlan, AudioTask, ClipPlanner, PlannedValue, planned_outcome},
 };
 
 forebay_loader::loader_parameters!(arguments);
@@ -364,11 +364,13 @@ impl Loader {
             upcoming.examples(n, &go_on, |position, seed| {
                 let number = |asked: &PlanQuery| match asked {
                     PlanQuery::Start => f64::NAN,
-                    PlanQuery::Outcome(outcome) => match planned_value(&audio, (position, seed), *outcome) {
-                        PlannedValue::Number(number) => number,
-                        PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
-                        PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
-                    },
+                    PlanQuery::Outcome(outcome) => {
+                        match planned_outcome(&audio, (position, seed), *outcome) {
+                            PlannedValue::Number(number) => number,
+                            PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
+                            PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                        }
+                    }
                 };
                 let numbers = kinds.iter().map(number).collect();
                 PlannedExample { row: row(position), record: (position, seed), numbers }
@@ -381,7 +383,7 @@ impl Loader {
             let (planner, source) = (self.planner.clone(), self.source.clone());
             run_interruptible(py, "forebay-plan", move || {
                 let start = |at: usize, row: Option<RowInfo>| {
-                    row.map_or(Ok(f64::NAN), |row| planner.planned_value(records[at], &row))
+                    row.map_or(Ok(f64::NAN), |row| planner.planned_start(records[at], &row))
                 };
                 source.infos(Some(&rows), start)?.into_iter().collect::<crate::Result<Vec<_>>>()
             })?

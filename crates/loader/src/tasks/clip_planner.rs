@@ -539,7 +539,7 @@ impl ClipPlanner {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if it depends on the samples.
-    pub fn planned_value(&self, (at, seed): (u64, u64), row: &RowInfo) -> Result<f64> {
+    pub fn planned_start(&self, (at, seed): (u64, u64), row: &RowInfo) -> Result<f64> {
         let rule = if let ClipRule::Clip(crop) = &self.plan.crop { Some(crop) } else { None };
         if rule.is_some_and(|crop| !crop.takes_the_first()) {
             let message =

@@ -200,7 +200,7 @@ impl Mixer {
 /// What steps will do to the first clip of a record, before any recording is read: with the random bits of
 /// the record at position `own`. A partner that turns out bad or silent is not known yet.
 /// Where a partner's clip begins depends on its recording: NaN.
-pub fn planned_value(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> PlannedValue {
+pub fn planned_outcome(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> PlannedValue {
     let augment = &plan.augment;
     let bits = if let ClipRule::Clip(crop) = plan.crop { crop.seed(seed, 0, 0) } else { seed };
     let bits = plan.bits_of(outcome, bits);

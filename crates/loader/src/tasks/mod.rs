@@ -41,7 +41,7 @@ pub use documents::{
     COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, SharedTask, Steps, UNCOUNTED,
 };
 pub use mix_source::MixSource;
-pub use mixing::{PlannedValue, planned_value};
+pub use mixing::{PlannedValue, planned_outcome};
 pub use outputs::{OutputInputs, Outputs, reference_fields};
 pub use span_source::{SpanSource, SpanUnit};
 pub use tokens::{

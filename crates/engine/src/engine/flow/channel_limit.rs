@@ -77,14 +77,14 @@ pub struct ChannelLimit {
 #[derive(Debug)]
 pub struct Permit {
     channel_limit: Arc<ChannelLimit>,
-    /// Both change only under the budget's lock.
+    /// Both change only under the limit's lock.
     bytes: AtomicUsize,
     /// How often the bytes are kept: they are parked while it is above 0.
     keepers: AtomicUsize,
 }
 
 impl ChannelLimit {
-    /// A budget of `limit` bytes for a channel of `channel_size` records with this number of `senders`.
+    /// A limit of `limit` bytes for a channel of `channel_size` records with this number of `senders`.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
         Self {
             limit,
@@ -189,7 +189,7 @@ impl ChannelLimit {
     }
 
     /// Takes `bytes`, parked until [`GrantedMemory::release`], for a thread ahead of its turn, if half of the
-    /// budget has room for them; else `None`.
+    /// limit has room for them; else `None`.
     pub fn park(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.lock();
         let has_room = held.bytes.saturating_add(bytes) <= self.limit
@@ -208,7 +208,7 @@ impl ChannelLimit {
         self.limit
     }
 
-    /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or the budget is closed. A
+    /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or the limit is closed. A
     /// caller that holds bytes does not queue: earlier requests might wait for these bytes.
     fn wait_for(&self, bytes: usize, own: usize) -> MutexGuard<'_, Held> {
         let mut held = self.lock();

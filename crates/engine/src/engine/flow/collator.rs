@@ -195,9 +195,9 @@ impl<C: Collate> Pass<C> {
         let counters = self.run.shared.counters.clone();
         let asked = Instant::now();
         if let Some(handed) = self.handed.take() {
-            counters.meters.assembler.add(asked.duration_since(handed));
+            counters.meters.consumer.add(asked.duration_since(handed));
             if counters.trace.is_on() {
-                counters.trace.span(&self.track, counters.meters.assembler.name(), handed..asked, None);
+                counters.trace.span(&self.track, counters.meters.consumer.name(), handed..asked, None);
             }
         }
         let received = match made.try_recv() {

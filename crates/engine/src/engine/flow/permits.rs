@@ -2,7 +2,7 @@
 //! [`ChannelLimit`](crate::engine::flow::channel_limit::ChannelLimit).
 //!
 //! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
-//! its turn is granted bytes, parked, while half of the budget has room; beyond that it waits for its turn,
+//! its turn is granted bytes, parked, while half of the limit has room; beyond that it waits for its turn,
 //! and then like others until there is room or no bytes are on their way. A record that a reader keeps for
 //! later rows is parked until the reader drops it. So a thread that waits for bytes holds none that another
 //! thread waits for: its bytes are parked, or excluded as its own. `docs/design.md` has the argument.
@@ -175,7 +175,7 @@ impl<E> ReaderLimiter<E> {
     }
 }
 
-/// Bytes in the budget's type, limited, since a file may claim any number.
+/// Bytes in the limit's type, limited, since a file may claim any number.
 fn counted(bytes: u64) -> usize {
     bytes.min(1 << 48) as usize
 }

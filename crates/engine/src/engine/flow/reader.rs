@@ -81,7 +81,7 @@ pub(crate) struct Reader<S: Source, K: TaskFor<S>> {
     pub(crate) task: Arc<K>,
     pub(crate) source: Arc<S>,
     /// One reader, or one for each stream.
-    pub(crate) records: Vec<S::Reader>,
+    pub(crate) readers: Vec<S::Reader>,
     pub(crate) limiter: Arc<ReaderLimiter<ExampleOf<K>>>,
     pub(crate) in_turn: bool,
     pub(crate) policy: Policy,
@@ -167,7 +167,7 @@ impl<S: Source, K: TaskFor<S>> Reader<S, K> {
             // A single thread reads on, with a reader for each stream.
             if self.in_turn {
                 // Before the turn passes: the next thread requests memory without what these readers keep.
-                self.records.iter_mut().for_each(ReadRecords::end_job);
+                self.readers.iter_mut().for_each(ReadRecords::end_job);
                 if let Some(number) = number {
                     self.shared.sequencer.pass(number);
                 }
@@ -183,9 +183,9 @@ impl<S: Source, K: TaskFor<S>> Reader<S, K> {
     ) -> Fetched<PayloadOf<S>> {
         let Assignment { row, run, seed, epoch, .. } = assigned;
         self.watch.on(row);
-        let at = stream % self.records.len();
-        let records = &mut self.records[at];
-        let mut read = || self.task.request(&assigned, |request| records.read(row, run, request));
+        let at = stream % self.readers.len();
+        let reader = &mut self.readers[at];
+        let mut read = || self.task.request(&assigned, |request| reader.read(row, run, request));
         let outcome = self.policy.check(row).and_then(|()| read());
         let permits = self.limiter.take(&mut self.watch);
         Fetched { destination, row, seed, epoch, outcome, permits }
@@ -247,8 +247,8 @@ impl<S: Source, K: TaskFor<S>> Reader<S, K> {
         let next = first.saturating_add(tickets);
         let has_next = self.schedule.end(stream).is_none_or(|end| next < end);
         let next = has_next.then(|| self.later.place(stream, next).row);
-        let at = stream % self.records.len();
-        self.records[at].hint_next(row.saturating_add(run), next);
+        let at = stream % self.readers.len();
+        self.readers[at].hint_next(row.saturating_add(run), next);
     }
 
     /// Waits for the turn of job `number` and sends the records in `hand`; false if the pass was stopped.

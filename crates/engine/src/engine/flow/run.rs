@@ -122,7 +122,7 @@ impl<E: Send + 'static> Run<E> {
                 watch: Stopwatch::start(&counters.meters.read, &counters.trace, activity),
                 task: task.clone(),
                 source: source.clone(),
-                records: (0..places)
+                readers: (0..places)
                     .map(|_| {
                         let mut reader = source.reader();
                         reader.set_limiter(limiter.clone());

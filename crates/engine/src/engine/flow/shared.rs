@@ -196,7 +196,7 @@ impl<E> Drop for Completion<E> {
 /// A record in the channel, with the duty to answer for it.
 pub(crate) struct Admitted<P, E> {
     pub(crate) record: Record<P>,
-    /// Bytes taken from the budget when it was sent.
+    /// Bytes taken from the limit when it was sent.
     pub(crate) bytes: usize,
     pub(crate) completion: Completion<E>,
 }

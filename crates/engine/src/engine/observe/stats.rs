@@ -79,7 +79,7 @@ pub(crate) struct Meters {
     pub(crate) examples: Total,
     pub(crate) room: Total,
     /// The consumer's loop.
-    pub(crate) assembler: Meter,
+    pub(crate) consumer: Meter,
     pub(crate) batches: Total,
     /// Waits for the first batch of a pass, including the start of its threads.
     pub(crate) starts: Total,
@@ -105,7 +105,7 @@ impl Meters {
             collate: Meter::new("collate"),
             examples: Total::new("wait for examples"),
             room: Total::new("wait for room"),
-            assembler: Meter::new("loop"),
+            consumer: Meter::new("loop"),
             batches: Total::new("wait for a batch"),
             starts: Total::new("wait for the first batch"),
             ready: Histogram::default(),
@@ -459,7 +459,7 @@ impl Counters {
             read: spent(&self.records_read, read, &[credit, turn, bytes, channel]),
             decode: spent(&self.records_decoded, decode, &[records]),
             collate: spent(&self.batches_made, collate, &[examples, room]),
-            assembler: spent(&self.batches, &self.meters.assembler, &[&self.meters.batches]),
+            consumer: spent(&self.batches, &self.meters.consumer, &[&self.meters.batches]),
         }
     }
 
@@ -549,7 +549,7 @@ impl Counters {
                     |figures| figures.collate,
                     &[("examples", &m.examples), ("room", &m.room)],
                 ),
-                stage("consumer", 1, &m.assembler, |figures| figures.assembler, &[("batches", &m.batches)]),
+                stage("consumer", 1, &m.consumer, |figures| figures.consumer, &[("batches", &m.batches)]),
             ],
             ready: m.ready.read(),
             starved: m.starved.read(),

@@ -28,7 +28,7 @@ pub(crate) struct Figures {
     pub decode: Spent,
     pub collate: Spent,
     /// The consumer: its own work, and its waits in `next()`.
-    pub assembler: Spent,
+    pub consumer: Spent,
     /// Seconds that workers were awake, over all workers.
     pub workers_s: f64,
     /// Examples taken out of the shuffle buffers.
@@ -105,7 +105,7 @@ impl Sub for Figures {
             read: self.read - before.read,
             decode: self.decode - before.decode,
             collate: self.collate - before.collate,
-            assembler: self.assembler - before.assembler,
+            consumer: self.consumer - before.consumer,
             workers_s: self.workers_s - before.workers_s,
             taken: self.taken.saturating_sub(before.taken),
             inside: self.inside,
@@ -137,11 +137,11 @@ pub(crate) fn verdict(
     if !asked {
         return "idle: no batch was requested yet".into();
     }
-    let Figures { elapsed_s, read, collate, assembler, .. } = figures;
-    if assembler.items < FEW || *elapsed_s <= 0.0 {
+    let Figures { elapsed_s, read, collate, consumer, .. } = figures;
+    if consumer.items < FEW || *elapsed_s <= 0.0 {
         return "starting: too few batches for a verdict yet".into();
     }
-    let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
+    let starved = consumer.blocked_s / (consumer.blocked_s + consumer.busy_s).max(f64::MIN_POSITIVE);
     let advice = Advice { waits: percent(starved), cores, setting };
     if starved <= SELDOM {
         return advice.consumer_bound();
@@ -347,7 +347,7 @@ mod tests {
             read: spent(10.0 * read, 10.0),
             decode: spent(40.0 * decode, 40.0),
             collate: spent(10.0 * collate, 10.0),
-            assembler: spent(10.0 * (1.0 - starved), 10.0),
+            consumer: spent(10.0 * (1.0 - starved), 10.0),
             workers_s: 40.0,
             taken: 100,
             inside: 50,
@@ -537,7 +537,7 @@ mod tests {
         assert!(verdict(false, &Figures::default(), None, &SETTING).starts_with("idle"));
         assert!(verdict(true, &Figures::default(), None, &SETTING).starts_with("starting"));
         let mut few = figures(0.1, 0.9, 0.1, 0.9);
-        few.assembler.items = FEW - 1;
+        few.consumer.items = FEW - 1;
         assert!(verdict(true, &few, None, &SETTING).starts_with("starting"));
     }
 
