@@ -67,6 +67,25 @@ def test_the_first_page_of_a_crate_names_its_files(name: str) -> None:
     assert sorted(named) == sorted(files - tests_only)
 
 
+def test_packages_import_what_is_below_them() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    [table] = [part for part in re.split(r"\n(?!\|)", page) if "| `forebay-loader` |" in part]
+    packages = re.findall(r"^\| `forebay-(\w+)` \|", table, re.MULTILINE)
+    assert sorted(packages) == sorted(path.name for path in (ROOT / "crates").iterdir())
+    for above, name in enumerate(packages):
+        manifest = (ROOT / "crates" / name / "Cargo.toml").read_text()
+        for other in re.findall(r"^forebay-(\w+) =", manifest, re.MULTILINE):
+            assert other in packages[above + 1 :], (name, other)
+
+
+def test_the_design_names_the_modules_of_python() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    [table] = [part for part in re.split(r"\n(?!\|)", page) if "| `features`, `targets`" in part]
+    named = set(re.findall(r"`(\w+)/?`", table))
+    modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert modules - {"__init__", "__main__"} <= named
+
+
 def test_the_map_of_the_engine_names_its_files() -> None:
     folder = ROOT / "crates" / "engine" / "src" / "engine"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.rs")}
