@@ -11,7 +11,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
     Result,
     cache::{BatchColumn, CacheWriter, Processed, WriterOptions},
-    config::RowConfig,
+    config::DatasetConfig,
     dataset::{CacheStore, Dataset, Leaf, LeafLength, LeafSelection, MixtureRules, TokenLeaf},
     engine::{Engine, Step},
     fields::{ColumnPool, DataType, Field},
@@ -123,9 +123,9 @@ fn batches(criterion: &mut Criterion) {
     let Ok(windows) = TokenLeaf::new(Arc::new(store), "input_ids", LENGTH, false) else { return };
     let Ok(mut dataset) = Dataset::of(Arc::new(windows)).permutation(1) else { return };
     for n_workers in [1, 2] {
-        let config = RowConfig {
+        let config = DatasetConfig {
             n_workers: forebay::config::CountOrAuto::Exactly(n_workers),
-            ..RowConfig::new(ROWS as i64)
+            ..DatasetConfig::new(ROWS as i64)
         };
         let Ok((plan, share)) = config.check() else { continue };
         let Ok(source) = DatasetSource::new(dataset.clone(), share).map(Arc::new) else { continue };

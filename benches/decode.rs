@@ -16,8 +16,8 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
+    audio::{AudioDecoder, Planes},
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
-    decode::{AudioDecoder, Planes},
     seed::{below, mix},
     source::RawRecord,
     tasks::AudioTask,

@@ -168,7 +168,7 @@ def parity(device: str, _options: argparse.Namespace, clock: Clock) -> dict[str,
 
 def splits(device: str, options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """Features by the workers and on the device, by format."""
-    from forebay.cli import splits
+    from forebay.cli import bench_device
 
     n_workers = len(os.sched_getaffinity(0))
     found = {}
@@ -181,8 +181,8 @@ def splits(device: str, options: argparse.Namespace, clock: Clock) -> dict[str, 
             continue
         of = features.preset("birdset")
         given = {**LOADER, "n_workers": n_workers}
-        found[form] = splits.measured(str(source), given, of, device, options.seconds)
-        say(f"{name}, birdset:", *splits.lines(found[form], n_workers, given["batch_size"]), sep="\n  ")
+        found[form] = bench_device.measured(str(source), given, of, device, options.seconds)
+        say(f"{name}, birdset:", *bench_device.lines(found[form], n_workers, given["batch_size"]), sep="\n  ")
     return found
 
 

@@ -28,7 +28,7 @@ use forebay::{
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     engine::{Engine, Plan, Step},
     order::{Assignment, Batching, Order},
-    source::{ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredRecording, WholeRecord},
+    source::{ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredPayload, WholeRecord},
     storage::{LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 
@@ -101,7 +101,7 @@ impl ReadAt for FarFile {
 struct Touch;
 
 impl ExampleMaker for Touch {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = u8;
 
     fn run(&mut self, record: &Record) -> Result<u8> {
@@ -123,7 +123,7 @@ impl Collate for Touch {
 }
 
 impl Task for Touch {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Self;

@@ -6,11 +6,11 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
-    dtype::Dtype,
-    transform::{
+    dsp::{
         CropMode, Form, Layout, Padding, Quality, Resampler, SpectrogramConfig, SpectrogramTransform, crop,
         target_len,
     },
+    dtype::Dtype,
 };
 use std::hint::black_box;
 

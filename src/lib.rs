@@ -1,7 +1,7 @@
 //! Data loading for training: shards of recordings or text in, shuffled model-ready batches out.
 //!
 //! ```text
-//!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
+//!  order ───────▶ source ──────▶ audio ─────▶ dsp ───────────▶ shuffle ─────▶ batch ───────▶ python
 //!  which record   its bytes      waveform     crop, resample,  Concurrent-    one buffer     numpy arrays,
 //!  comes next?    from a shard                log-mel          ShuffleBuffer  per field      GIL released
 //!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └─ collator ─┘ └─ your thread ─┘
@@ -21,17 +21,18 @@ mod python;
 #[cfg(all(feature = "python", target_os = "linux"))]
 mod allocator;
 
+pub use forebay_audio as audio;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
 #[cfg(feature = "python")]
 use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, parallel, sync};
 pub use forebay_cache::{self as cache, dataset};
-pub use forebay_dsp as transform;
+pub use forebay_dsp as dsp;
 pub use forebay_engine::{contract, engine, fields, order, shuffle};
 #[cfg(fuzzing)]
 pub use forebay_loader::fuzz;
 pub use forebay_loader::{
-    LoaderConfig, access, batch, compose, config, decode, memory, report, sampling, state, targets, tasks,
+    LoaderConfig, access, batch, compose, config, memory, report, sampling, state, targets, tasks,
 };
 pub use forebay_source as source;
 pub use forebay_storage as storage;
-pub use forebay_text::{chat, infill, pack};
+pub use forebay_text::{chat, infill, pack, tokenizer};

@@ -19,7 +19,7 @@ use forebay::{
     contract::{ReadRecords, RowStore, Source},
     error::Place,
     fields::Row,
-    source::{RawRecord, ReadRequest, StoredRecording},
+    source::{RawRecord, ReadRequest, StoredPayload},
     tasks::AudioTask,
 };
 use patience::until;
@@ -45,7 +45,7 @@ impl Watching {
 struct Silence;
 
 impl ReadRecords for Silence {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {

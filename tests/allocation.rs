@@ -17,10 +17,10 @@ use bytes::Bytes;
 use forebay::{
     LoaderConfig,
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
-    decode::tokenizer::{Tokenizer, TokenizerOptions},
     pack::{CropRule, Document, Packer},
     seed::mix,
     tasks::AudioTask,
+    tokenizer::{Tokenizer, TokenizerOptions},
 };
 
 /// Forwards to the system's allocator and counts.

@@ -32,7 +32,7 @@ use forebay::cache::build::{
 use forebay::{
     ErrorKind, Result,
     contract::ReadRecords,
-    source::{ArrowSource, OpenFiles, RecordingSource, SourceOptions, WholeRecord, parquet::ParquetSource},
+    source::{ArrowSource, OpenFiles, PayloadSource, SourceOptions, WholeRecord, parquet::ParquetSource},
 };
 use hostile_common::{
     Tally,
@@ -62,7 +62,7 @@ fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>
 }
 
 /// Reads a limited number of rows of a source, alone and in order; returns the first error's kind, if any.
-fn read_rows<S: RecordingSource>(source: &Arc<S>) -> Option<ErrorKind> {
+fn read_rows<S: PayloadSource>(source: &Arc<S>) -> Option<ErrorKind> {
     let n: u64 = source.shard_rows(0).unwrap().iter().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     let mut first = None;
@@ -82,7 +82,7 @@ fn read_rows<S: RecordingSource>(source: &Arc<S>) -> Option<ErrorKind> {
     first
 }
 
-fn mutants<S: RecordingSource>(family: &str, bases: &[Vec<u8>], open: impl Fn(&Path) -> Result<Arc<S>>) {
+fn mutants<S: PayloadSource>(family: &str, bases: &[Vec<u8>], open: impl Fn(&Path) -> Result<Arc<S>>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mutant");
     let (watchdog, mut tally) = (Watchdog::new(), Tally::default());
@@ -296,10 +296,7 @@ fn zeros() -> ArrayRef {
     Arc::new(BinaryArray::from_vec(vec![&vec![0u8; 48 << 20]]))
 }
 
-fn first_row<S: RecordingSource>(
-    what: &str,
-    open: impl FnOnce() -> Result<Arc<S>>,
-) -> (Result<usize>, usize) {
+fn first_row<S: PayloadSource>(what: &str, open: impl FnOnce() -> Result<Arc<S>>) -> (Result<usize>, usize) {
     let (read, cost) =
         metered(what, || open().and_then(|source| source.reader().read(0, 9, &WholeRecord::ONCE)));
     (read.map(|record| record.payload.bytes.len()), cost.peak)

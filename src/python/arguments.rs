@@ -19,7 +19,7 @@ use pyo3::{
 use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{AccessConfig, Parameter, ParameterTable, RowConfig, TokenConfig, nearest},
+    config::{AccessConfig, DatasetConfig, Parameter, ParameterTable, TokenConfig, nearest},
     error::shown,
     storage::StoreOptions,
 };
@@ -383,7 +383,7 @@ pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
 #[pyfunction]
 pub fn _parameters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tables = PyDict::new(py);
-    for table in [LoaderConfig::TABLE, AccessConfig::TABLE, TokenConfig::TABLE, RowConfig::TABLE] {
+    for table in [LoaderConfig::TABLE, AccessConfig::TABLE, TokenConfig::TABLE, DatasetConfig::TABLE] {
         let rows = PyList::empty(py);
         for (at, row) in table.parameters.iter().enumerate() {
             let dict = PyDict::new(py);

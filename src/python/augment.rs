@@ -25,15 +25,15 @@ use crate::{
     Error, ErrorKind, Result,
     compose::identity,
     config::{AugmentObject, Background, Opaque},
-    dtype::ValuesMut,
-    fallible_alloc, float_mode,
-    transform::{
+    dsp::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
             Calling, Choice, Drawing, Exchange, FilterShape, MOST_PARTS, MOST_STEPS, Pairing, Step, StepKind,
         },
         target_len,
     },
+    dtype::ValuesMut,
+    fallible_alloc, float_mode,
 };
 
 mod fields;

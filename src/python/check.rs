@@ -17,9 +17,9 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
+    audio::Info,
     config::{DamageConfig, track_number},
     contract::RowStore,
-    decode::Info,
     engine::Engine,
     error::Place,
     source::{AllowPaths, ColumnChoice, PayloadColumn, Recordings, RecordingsReader, SourceOptions},

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     config::{CropConfig, CropObject, SpanConfig, SpanPlace, WholeConfig, WindowConfig},
+    dsp::{CropMode, Padding, WindowEnd},
     error::shown,
     targets::{Annotation, Annotations},
     tasks::{ClipCrop, CropDraws, SpanUnit, WholeRule},
-    transform::{CropMode, Padding, WindowEnd},
 };
 
 /// The longest clip, seconds: an hour.

@@ -23,13 +23,13 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    compose::identity::{RowIdentity, shortened},
-    config::RowConfig,
+    compose::identity::{DatasetIdentity, shortened},
+    config::DatasetConfig,
     dataset::{LeafLength, id_type},
     engine::{Engine, Position},
     fields::Columns,
     state::Identity,
-    tasks::{DatasetSource, DatasetTask, RowShare, SharedTask},
+    tasks::{DatasetShare, DatasetSource, DatasetTask, SharedTask},
 };
 
 forebay_loader::row_parameters!(arguments);
@@ -71,10 +71,10 @@ pub struct DataLoader {
     engine: EngineHandle<DatasetSource, SharedTask>,
     source: Arc<DatasetSource>,
     task: SharedTask,
-    config: RowConfig,
+    config: DatasetConfig,
     /// The owner of the user's datasets that the workers call.
     native: Py<_Dataset>,
-    share: RowShare,
+    share: DatasetShare,
     is_endless: bool,
     text: String,
 }
@@ -90,7 +90,7 @@ impl DataLoader {
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
-            let (config, mut problems) = bind::<RowConfig>(args, kwargs)?;
+            let (config, mut problems) = bind::<DatasetConfig>(args, kwargs)?;
             let plans = config.check().map_err(|error| problems.push(error.message));
             let (Ok((mut plan, share)), true) = (plans, problems.is_empty()) else {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
@@ -130,7 +130,7 @@ impl DataLoader {
                 }
             };
             detach(py, || engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
-            let RowConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            let DatasetConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let loader = Self {
                 engine: EngineHandle::new(engine, Arc::default(), stall_warning_s),
                 source,
@@ -172,7 +172,7 @@ impl LoaderImpl for DataLoader {
     }
 
     fn describe(&self) -> String {
-        let RowConfig { batch_size, rank, world_size, .. } = self.config;
+        let DatasetConfig { batch_size, rank, world_size, .. } = self.config;
         let rank = if world_size > 1 { format!(", rank {rank} of {world_size}") } else { String::new() };
         format!("{}, batches of {batch_size}{rank}", shortened(&self.text))
     }
@@ -200,7 +200,7 @@ impl LoaderImpl for DataLoader {
 
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
         let length = self.rows(py)?;
-        let identity_inputs = RowIdentity { config: &self.config, share: &self.share, text: &self.text };
+        let identity_inputs = DatasetIdentity { config: &self.config, share: &self.share, text: &self.text };
         let known = (length.is_final && !length.is_endless()).then_some(length.rows);
         Ok(Cow::Owned(identity_inputs.identity(known)))
     }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    audio::{AudioDecoder, Damage, Planes},
     config::{DamageConfig, track_number},
-    decode::{AudioDecoder, Damage, Planes},
     error::shown,
     float_mode,
 };

@@ -20,15 +20,15 @@ use super::{
 use crate::{
     Result,
     config::FeatureObject,
-    dtype::{Dtype, Typed, Values, ValuesMut},
-    error::shown,
-    float_mode, fork_lock, parallel,
-    transform::{
+    dsp::{
         FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, KeptChannels, Layout, MelScale, Pad,
         SpectrogramConfig, WindowFunction,
         features::MOST_CHANNELS,
         front_end::{Cepstrum, Conditioning, Normalization, PadValue, SpectrumCompression, WaveformLevel},
     },
+    dtype::{Dtype, Typed, Values, ValuesMut},
+    error::shown,
+    float_mode, fork_lock, parallel,
 };
 
 /// The plan of an object of `forebay.features`.
@@ -404,7 +404,7 @@ impl RecipeFields<'_> {
             cepstrum,
             fill,
             normalization,
-            form: crate::transform::Form {
+            form: crate::dsp::Form {
                 dtype: self.dtype(&Dtype::FLOATS)?,
                 layout: layout[self.one_of("layout", &names)?],
                 n_frames: self.count("n_frames", 1 << 24)?,

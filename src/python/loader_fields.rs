@@ -10,12 +10,12 @@ use crate::{
     LoaderConfig,
     compose::ClassNamesOf,
     config::{FeatureObject, Sources},
+    dsp::augment::Outcome,
     dtype::Dtype,
     error::counted,
     fields::{Dim, Field},
     source::Recordings,
     tasks::AudioPlan,
-    transform::augment::Outcome,
 };
 
 /// The names of the classes, by number; None if they are not known. If several targets have names, a dict.

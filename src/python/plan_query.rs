@@ -4,7 +4,7 @@ use numpy::PyArray1;
 use pyo3::{prelude::*, types::PyDict};
 use smallvec::SmallVec;
 
-use crate::{Error, ErrorKind, Result, tasks::AudioPlan, transform::augment::Outcome};
+use crate::{Error, ErrorKind, Result, dsp::augment::Outcome, tasks::AudioPlan};
 
 /// What a plan may say of an example.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
+    dsp::{self, SpectrogramConfig},
     error::shown,
     fallible_alloc, float_mode,
-    transform::{self, SpectrogramConfig},
 };
 
 const NAMES: [&str; 7] = ["sample_rate", "n_fft", "hop_length", "n_mels", "win_length", "f_min", "f_max"];
@@ -46,7 +46,7 @@ type Positional = (u32, usize, usize, usize);
 /// ConfigError
 ///     Parameters are out of range; the message lists all of them.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
-pub struct PySpectrogramTransform(transform::SpectrogramTransform);
+pub struct PySpectrogramTransform(dsp::SpectrogramTransform);
 
 #[pymethods]
 impl PySpectrogramTransform {
@@ -89,7 +89,7 @@ impl PySpectrogramTransform {
                 f_max,
                 ..SpectrogramConfig::default()
             };
-            let made = detach(py, || float_mode::lent(|| transform::SpectrogramTransform::new(config)));
+            let made = detach(py, || float_mode::lent(|| dsp::SpectrogramTransform::new(config)));
             problems.extend(made.as_ref().err().map(|error| error.message.clone()));
             match made {
                 Ok(transform) if problems.is_empty() => {
@@ -170,7 +170,7 @@ impl PySpectrogramTransform {
 }
 
 impl PySpectrogramTransform {
-    pub fn core(&self) -> &transform::SpectrogramTransform {
+    pub fn core(&self) -> &dsp::SpectrogramTransform {
         &self.0
     }
 }

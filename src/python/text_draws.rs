@@ -14,9 +14,9 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     config::{DrawRule, NamedToken},
-    decode::tokenizer::Tokenizer,
     infill::{Infill, InfillCut, InfillTokens},
     tasks::TextDraws,
+    tokenizer::Tokenizer,
 };
 
 /// The parameters of the sentinels, in the order of [`DrawRule::fim_tokens`].

@@ -17,7 +17,6 @@ use crate::{
     Error, ErrorKind, Result,
     compose::identity::hex,
     config::{TextRows, TokenConfig},
-    decode::tokenizer::TokenizerOptions,
     source::{
         DocumentSource, DocumentSources, TextContent,
         parquet::{Split, split_documents},
@@ -25,6 +24,7 @@ use crate::{
     },
     storage::{PathOrUrl, Storage, disk_cache},
     tasks::{ChatPlan, TextDraws},
+    tokenizer::TokenizerOptions,
 };
 
 /// Takes the column that an object of `forebay.text` names as `text_column`.

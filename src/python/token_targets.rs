@@ -16,10 +16,10 @@ use super::{
     recipe_fields::RecipeFields,
 };
 use crate::{
-    decode::tokenizer::{Tokenizer, TokenizerOptions},
     error::shown,
     seed::mix,
     targets::{TextEncoder, TokensRule},
+    tokenizer::{Tokenizer, TokenizerOptions},
 };
 
 /// The most tokens that a row may be given room for.

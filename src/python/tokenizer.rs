@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    decode::tokenizer::{self, TokenizerOptions},
     error::shown,
+    tokenizer::{self, TokenizerOptions},
 };
 
 /// A tokenizer of the core and what it was made of, which makes it again in another process.

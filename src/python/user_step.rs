@@ -12,7 +12,7 @@ use super::{
     calls::expect_calls,
     owned_object::{Callee, OwnedObject},
 };
-use crate::{Result, transform::augment::Custom};
+use crate::{Result, dsp::augment::Custom};
 
 /// A function of (float32 array, seed) that returns an array of the same shape.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::tokenizer::{Tokenizer, TokenizerOptions},
     seed::mix,
     tasks::{Encode, EncoderFactory, NoTokenizer},
+    tokenizer::{Tokenizer, TokenizerOptions},
 };
 
 /// A tokenizer as given by the user.

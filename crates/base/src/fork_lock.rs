@@ -98,6 +98,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> Result<sync::MutexGuard<'_, T>> {
 /// # Errors
 /// As [`lock`].
 pub fn read<T>(lock: &RwLock<T>) -> Result<sync::RwLockReadGuard<'_, T>> {
+    // The owner stays: another reader of the parent may not have left.
     taken(|| lock.lock.try_read(), || lock.lock.read(), &lock.owner)
 }
 

@@ -29,7 +29,6 @@
 //! | `batch` | examples written one after the other, padded or packed |
 //! | `access` | recordings by number, on a pool of threads |
 //! | `compose` | source, task and plan of a loader of recordings, of its parameters |
-//! | `decode` | what decoding and tokenizers give, for all of these |
 //! | `memory`, `report` | the memory that a loader will take; what a check found |
 //! | `state` | the position of a loader, and what it belongs to |
 //!
@@ -42,7 +41,6 @@ pub mod memory;
 pub mod report;
 pub mod targets;
 pub mod sampling;
-pub mod decode;
 pub mod batch;
 pub mod tasks;
 pub mod access;
@@ -58,10 +56,11 @@ mod in_memory;
 pub mod fuzz;
 
 pub use config::LoaderConfig;
+use forebay_audio as audio;
 use forebay_base::{Error, ErrorKind, Result, cancel, dtype, error, fallible_alloc, float_mode, seed, sync};
 use forebay_cache::{self as cache, dataset};
-use forebay_dsp as transform;
+use forebay_dsp as dsp;
 use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
 use forebay_storage as storage;
-use forebay_text::{chat, infill, pack};
+use forebay_text::{chat, infill, pack, tokenizer};

@@ -40,6 +40,7 @@ struct Known {
     signatures: &'static [&'static [u8]],
 }
 
+/// In the order of [`FileFormat`], which is the index.
 const FORMATS: &[Known] = &[
     Known {
         format: FileFormat::Parquet,
@@ -102,7 +103,7 @@ impl FileFormat {
     }
 
     fn known(self) -> &'static Known {
-        FORMATS.iter().find(|known| known.format == self).expect("the table has each format")
+        &FORMATS[self as usize]
     }
 
     /// Whether it has token ids alone.
@@ -144,5 +145,31 @@ impl FileFormat {
         let begins =
             |known: &&Known| known.signatures.iter().any(|signature| start[..n].starts_with(signature));
         Ok(FORMATS.iter().find(begins).map(|known| known.format))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_its_place_in_the_table() {
+        assert!(FORMATS.iter().all(|known| known.format.known().format == known.format));
+    }
+
+    #[test]
+    fn endings() {
+        for (name, format, in_folder) in [
+            ("a.PARQUET", Some(FileFormat::Parquet), Some(FileFormat::Parquet)),
+            ("a.feather", Some(FileFormat::Arrow), None),
+            ("a.jsonl.gz", Some(FileFormat::JsonLines), Some(FileFormat::JsonLines)),
+            ("a.json.zst", Some(FileFormat::JsonLines), None),
+            ("a.parquet.gz", None, None),
+            ("a.bin", Some(FileFormat::Megatron), None),
+            ("parquet", None, None),
+        ] {
+            assert_eq!(FileFormat::of_name(Path::new(name)), format, "{name}");
+            assert_eq!(FileFormat::in_folder(Path::new(name)), in_folder, "{name}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    ArrowSource, DocumentSource, OpenFiles, RecordingSource, Recordings, SourceOptions, Storage, TextContent,
+    ArrowSource, DocumentSource, OpenFiles, PayloadSource, Recordings, SourceOptions, Storage, TextContent,
     WholeRecord,
     contract::ReadRecords,
     in_memory::InMemory,
@@ -148,7 +148,7 @@ fn documents(bytes: &[u8]) {
     }
 }
 
-fn read_rows<S: RecordingSource>(source: &Arc<S>, most: u64) {
+fn read_rows<S: PayloadSource>(source: &Arc<S>, most: u64) {
     let n: u64 = source.shard_rows(0).iter().flatten().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     for row in 0..n.min(40) {

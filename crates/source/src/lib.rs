@@ -41,7 +41,7 @@
 //! | `shard` | the files of a dataset, and their row numbers |
 //! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
 //! | `order_of_rows` | the rows in an order of the user |
-//! | `stored_recording` | what is read of a row: bytes, or the part of a file |
+//! | `stored_payload` | what is read of a row: bytes, or the part of a file |
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
@@ -90,7 +90,7 @@ mod row_groups;
 mod selection;
 mod shard;
 mod splits;
-mod stored_recording;
+mod stored_payload;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]
@@ -129,6 +129,6 @@ pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};
 pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
-pub use stored_recording::{
-    FileRecording, RawRecord, ReadRecordings, Record, RecordingSource, Segment, StoredRecording, WindowRun,
+pub use stored_payload::{
+    FileRecording, PayloadSource, RawRecord, ReadPayloads, Record, Segment, StoredPayload, WindowRun,
 };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{FileRecording, Result, StoredRecording};
+use crate::{FileRecording, Result, StoredPayload};
 use forebay_audio::{AudioDecoder, Info, Planes, Recording, SpanBytes};
 
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
@@ -16,7 +16,7 @@ impl<'a> OpenRecording<'a> {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`].
-    pub fn open(decoder: &mut AudioDecoder, stored: &'a StoredRecording) -> Result<Self> {
+    pub fn open(decoder: &mut AudioDecoder, stored: &'a StoredPayload) -> Result<Self> {
         match stored.file.as_ref().and_then(|file| file.span_bytes.as_ref()) {
             Some(part) => Ok(OpenRecording::Span(part)),
             None => {

@@ -23,7 +23,7 @@ use super::{
     storage::Storage,
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, RowExtent, SourceOptions, StoredRecording, Traffic,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, RowExtent, SourceOptions, StoredPayload, Traffic,
     cancel,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
@@ -458,8 +458,8 @@ impl RowStore for Recordings {
         self.files.held_bytes()
     }
 
-    fn rest(&self) {
-        self.files.file_set().storage.rest();
+    fn end_threads(&self) {
+        self.files.file_set().storage.end_threads();
     }
 
     fn scattered_readers(&self, n_readers: usize) -> usize {
@@ -538,7 +538,7 @@ impl RecordingsReader {
 }
 
 impl ReadRecords for RecordingsReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

@@ -8,7 +8,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
-    RawRecord, ReadRecordings, ReadRequest, Result, StoredRecording,
+    RawRecord, ReadPayloads, ReadRequest, Result, StoredPayload,
     contents::Contents,
     contract::{MemoryLimiter, ReadRecords},
     fields::Value,
@@ -118,8 +118,8 @@ macro_rules! impl_source {
                 self.held_bytes()
             }
 
-            fn rest(&self) {
-                self.file_set().storage.rest();
+            fn end_threads(&self) {
+                self.file_set().storage.end_threads();
             }
         }
 
@@ -134,7 +134,7 @@ macro_rules! impl_source {
 }
 pub(crate) use impl_source;
 
-/// [`ReadRecordings`] as a trait of objects, which the type of its requests forbids.
+/// [`ReadPayloads`] as a trait of objects, which the type of its requests forbids.
 pub trait DynReader: Send {
     /// As [`ReadRecords::set_limiter`].
     fn set_memory_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>);
@@ -149,7 +149,7 @@ pub trait DynReader: Send {
     fn read_row(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
 }
 
-impl<R: ReadRecordings> DynReader for R {
+impl<R: ReadPayloads> DynReader for R {
     fn set_memory_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.set_limiter(limiter);
     }
@@ -164,7 +164,7 @@ impl<R: ReadRecordings> DynReader for R {
 }
 
 impl ReadRecords for Box<dyn DynReader> {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

@@ -7,8 +7,8 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRecordings, ReadRequest, RecordingSource, Result, RunRequest,
-    StoredRecording, WindowRun,
+    Error, ErrorKind, PayloadSource, RawRecord, ReadPayloads, ReadRequest, Result, RunRequest, StoredPayload,
+    WindowRun,
     contract::{MemoryLimiter, ReadRecords, Retained, RowStore, Source, StorageLabels},
     error::Place,
     fallible_alloc,
@@ -224,7 +224,7 @@ impl<S: Source> Selection<S> {
     }
 }
 
-impl<S: RecordingSource> RowStore for Selection<S> {
+impl<S: PayloadSource> RowStore for Selection<S> {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         let ends = self.source.shard_rows(epoch)?.into_iter().scan(0, |end, n| {
             *end += n;
@@ -266,8 +266,8 @@ impl<S: RecordingSource> RowStore for Selection<S> {
         self.source.bytes_in_use()
     }
 
-    fn rest(&self) {
-        self.source.rest();
+    fn end_threads(&self) {
+        self.source.end_threads();
     }
 
     fn scattered_readers(&self, n_readers: usize) -> usize {
@@ -279,7 +279,7 @@ impl<S: RecordingSource> RowStore for Selection<S> {
     }
 }
 
-impl<S: RecordingSource> Source for Selection<S> {
+impl<S: PayloadSource> Source for Selection<S> {
     type Reader = SelectionReader<S::Reader>;
 
     fn reader(self: &Arc<Self>) -> Self::Reader {
@@ -322,8 +322,8 @@ impl<R> SelectionReader<R> {
     }
 }
 
-impl<R: ReadRecordings> ReadRecords for SelectionReader<R> {
-    type Payload = StoredRecording;
+impl<R: ReadPayloads> ReadRecords for SelectionReader<R> {
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
@@ -452,7 +452,7 @@ mod tests {
     struct ToldReader(Arc<Told>);
 
     impl ReadRecords for ToldReader {
-        type Payload = StoredRecording;
+        type Payload = StoredPayload;
         type Request<'a> = dyn ReadRequest + 'a;
 
         fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {

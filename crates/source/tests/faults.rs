@@ -30,7 +30,7 @@ use forebay_engine::{
     order::{Assignment, Batching, Order},
 };
 use forebay_source::{
-    ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredRecording, WholeRecord,
+    ArrowSource, OpenFiles, ReadRequest, Record, SourceOptions, StoredPayload, WholeRecord,
 };
 use forebay_storage::{LocalFiles, ReadAt, Storage, Version};
 use patience::{undisturbed, until};
@@ -110,7 +110,7 @@ impl ReadAt for FaultyFile {
 struct Sum;
 
 impl Task for Sum {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Sums;
@@ -126,7 +126,7 @@ impl Task for Sum {
 }
 
 impl ExampleMaker for Sum {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = (u64, u64);
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
         Ok((record.index, record.payload.bytes.iter().map(|&byte| u64::from(byte)).sum()))

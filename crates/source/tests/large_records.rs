@@ -29,7 +29,7 @@ use forebay_engine::{
     order::{Assignment, Order, Stop, WeightStage, WeightedRows},
 };
 use forebay_source::{
-    Positions, RawRecord, ReadRequest, Record, RecordingSource, RowWindows, Selection, StoredRecording,
+    PayloadSource, Positions, RawRecord, ReadRequest, Record, RowWindows, Selection, StoredPayload,
     WholeRecord,
 };
 use patience::until;
@@ -204,7 +204,7 @@ impl LargeReader {
 }
 
 impl ReadRecords for LargeReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
@@ -235,7 +235,7 @@ impl ReadRecords for LargeReader {
 struct Number;
 
 impl Task for Number {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Numbers;
@@ -251,7 +251,7 @@ impl Task for Number {
 }
 
 impl ExampleMaker for Number {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = u64;
 
     fn run(&mut self, record: &Record) -> Result<u64> {
@@ -292,7 +292,7 @@ fn plans() -> Vec<Plan> {
 }
 
 /// Takes up to `n` batches; also returns the peak of the process's memory, less the memory before.
-fn run<S: RecordingSource>(source: Arc<S>, plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
+fn run<S: PayloadSource>(source: Arc<S>, plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
     let mut engine = Engine::new(source, Number, plan.clone()).unwrap();

@@ -28,7 +28,7 @@ use forebay_engine::{
     order::{Assignment, Batching, Order, WeightedRows},
 };
 use forebay_source::{
-    ArrowSource, Positions, ReadRequest, Record, RecordingSource, Selection, SourceOptions, StoredRecording,
+    ArrowSource, PayloadSource, Positions, ReadRequest, Record, Selection, SourceOptions, StoredPayload,
     WholeRecord, label_of,
 };
 use forebay_storage::{LocalFiles, MappedFiles, ReadAt, Storage, Version};
@@ -128,7 +128,7 @@ struct Sum {
 struct Rows(Vec<Option<(u64, u64)>>);
 
 impl Task for Sum {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Rows;
@@ -146,7 +146,7 @@ impl Task for Sum {
 }
 
 impl ExampleMaker for Sum {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = (u64, u64);
 
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
@@ -225,7 +225,7 @@ fn source_of(far: &Arc<Far>, paths: &[PathBuf]) -> Arc<ArrowSource> {
     Arc::new(ArrowSource::open_in(storage, paths, &options).unwrap())
 }
 
-fn next<S: RecordingSource>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
+fn next<S: PayloadSource>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
     match engine.next(SOON)? {
         Step::Batch(_, batch) => Ok(Some(batch)),
         Step::End => Ok(None),

@@ -158,7 +158,7 @@ impl PooledBlock {
     }
 
     /// Advises the system that little of the block will be touched: huge pages would take more memory.
-    pub fn is_sparse(&self) {
+    pub fn advise_sparse(&self) {
         #[cfg(target_os = "linux")]
         if let BlockMemory::Mapped(data) = &self.data
             && self.len > LARGEST

@@ -60,8 +60,8 @@ impl<S: Storage> Storage for PathOrUrl<S> {
         self.remote.page(folder, after)
     }
 
-    fn rest(&self) {
-        self.remote.rest();
+    fn end_threads(&self) {
+        self.remote.end_threads();
     }
 
     fn traffic(&self) -> Arc<Traffic> {

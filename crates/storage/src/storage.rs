@@ -54,7 +54,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn retried(&self) {}
 
     /// Ends its threads, which start again if they are needed.
-    fn rest(&self) {}
+    fn end_threads(&self) {}
 
     /// Where its requests are counted.
     fn traffic(&self) -> Arc<Traffic> {
@@ -121,8 +121,8 @@ impl Storage for CountedStorage {
         self.storage.page(folder, after)
     }
 
-    fn rest(&self) {
-        self.storage.rest();
+    fn end_threads(&self) {
+        self.storage.end_threads();
     }
 
     fn retried(&self) {

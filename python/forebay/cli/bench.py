@@ -4,7 +4,7 @@ Each number of workers is measured with a loop that does nothing, by `Loader.hea
 for a training loop. The smallest number within 5 % of the fastest is suggested: more threads would only take cores
 and memory from the training. If storage is the limit, more reads in flight are tried too. Where torch and soundfile
 are installed, a DataLoader does the same work, for comparison. With `--device` the features by workers are compared
-with features of int16 waveforms on the device. Of texts, `token_speed` measures each number.
+with features of int16 waveforms on the device. Of texts, `bench_texts` measures each number.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._checks import URL
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
-from forebay.cli import dataloader, inspect, splits, texts, token_speed
+from forebay.cli import bench_dataloader, bench_device, bench_texts, inspect, texts
 from forebay.cli.common import (
     add_json,
     add_reading,
@@ -100,7 +100,7 @@ def add(subparsers: "Subparsers") -> None:
         "--device", metavar="DEVICE", help="cuda, cuda:1 or cpu: also compare features by workers and on the device"
     )
     add_reading(parser, "SOURCE")
-    token_speed.add(texts.add(parser))
+    bench_texts.add(texts.add(parser))
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE"})
 
@@ -120,7 +120,7 @@ def steps(cores: int) -> list[int]:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Measures, prints a table and a suggestion."""
-    texts.check(options, token_speed.OPTIONS, token_speed.BOTH)
+    texts.check(options, bench_texts.OPTIONS, bench_texts.BOTH)
     if not 0.1 <= options.seconds <= MOST_SECONDS:
         raise ConfigError(f"--seconds is {options.seconds:g}, must be 0.1 to {MOST_SECONDS:g}")
     if texts.are_meant(options):
@@ -129,10 +129,10 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         **reading(options), "features": options.features, "clip_seconds": options.clip_seconds,
         "batch_size": options.batch_size, "order": options.order, "label_column": "",
     }  # fmt: skip
-    missing = dataloader.missing()
+    missing = bench_dataloader.missing()
     if options.compare and missing:
         raise ConfigError(f"--compare needs torch and soundfile, and {missing}")
-    device = None if options.device is None else splits.checked(options.device)
+    device = None if options.device is None else bench_device.checked(options.device)
     is_compared = missing is None and options.compare is not False
     wanted = options.n_workers or steps(_cores())
     runs: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 front_end = LogMel() if options.features is None else preset(options.features)
                 parameters = {name: value for name, value in given.items() if name != "features"} | threads
                 with using("SOURCE", options):
-                    on_device = splits.measured(options.files, parameters, front_end, device, options.seconds)
+                    on_device = bench_device.measured(options.files, parameters, front_end, device, options.seconds)
                 progress.add(done=2)
     except KeyboardInterrupt:
         is_interrupted = True
@@ -182,7 +182,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     head = counted(_cores(), "core") + (f", order {order}" if order else "")
     said = [*lines(runs, beside if is_compared else {}, head, options.batch_size)]
     if on_device is not None:
-        said += splits.lines(on_device, best(runs)["n_workers"], options.batch_size)
+        said += bench_device.lines(on_device, best(runs)["n_workers"], options.batch_size)
     out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
         say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
@@ -201,12 +201,12 @@ def of_texts(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     try:
         with progress_bar(len(wanted), "measurements") as progress:
             for n_workers in wanted:
-                runs.append(token_speed.measured(options, n_workers))
+                runs.append(bench_texts.measured(options, n_workers))
                 progress.add(done=1)
     except KeyboardInterrupt:
         is_interrupted = True
-    said = [f"{counted(_cores(), 'core')}, {token_speed.head(options)}, a loop that does nothing:"]
-    said += [*token_speed.lines(runs), *ends(runs, "TokenLoader(SOURCE, ...", options.batch_size)]
+    said = [f"{counted(_cores(), 'core')}, {bench_texts.head(options)}, a loop that does nothing:"]
+    said += [*bench_texts.lines(runs), *ends(runs, "TokenLoader(SOURCE, ...", options.batch_size)]
     out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
         say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
@@ -233,13 +233,13 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     if any(re.match(URL, shard["path"]) for shard in shards):
         return {"reason": "recordings behind URLs are not compared"}
     if all(inspect.kind(shard["path"]) != "file" for shard in shards):
-        work["paths"] = dataloader.paths_of(shards, rows_of(options, given))
+        work["paths"] = bench_dataloader.paths_of(shards, rows_of(options, given))
         if not work["paths"]:
             return {"reason": "the files of the recordings were not found beside their table"}
     else:
         work["shards"] = [shard["path"] for shard in shards]
         work["column"] = options.audio_column or next(iter(audio), "")
-    return dataloader.measured(work)
+    return bench_dataloader.measured(work)
 
 
 def rows_of(options: argparse.Namespace, given: Mapping[str, Any]) -> list[tuple[int, str]]:

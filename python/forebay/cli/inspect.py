@@ -20,7 +20,7 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
-from forebay.cli import lengths, packing, texts
+from forebay.cli import inspect_buckets, inspect_texts, texts
 from forebay.cli.common import (
     SHOWN_FILES,
     a_path,
@@ -122,24 +122,24 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--epoch-size", type=int, metavar="N", help="of --balance: the examples of an epoch (default: the rows)"
     )
-    lengths.add(parser)
+    inspect_buckets.add(parser)
     add_reading(parser, "SOURCE")
-    packing.add(texts.add(parser))
+    inspect_texts.add(texts.add(parser))
     add_json(parser)
     parameters = {
         "source": "SOURCE",
         "arrow_files": "SOURCE",
         "index": "--row",
         "column": "--balance",
-    } | lengths.PARAMETERS
+    } | inspect_buckets.PARAMETERS
     parser.set_defaults(run=run, parameters=parameters)
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Shows the source, and a row if one was asked for."""
-    texts.check(options, packing.OPTIONS)
+    texts.check(options, inspect_texts.OPTIONS)
     if texts.are_meant(options):
-        return packing.run(options)
+        return inspect_texts.run(options)
     out = out_of(options)
     if options.png is not None:
         check_place("--png", options.png.parent)
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     balance = {name: value for name in BALANCE if (value := getattr(options, name)) is not None}
     if balance and options.balance is None:
         raise ConfigError(f"--{next(iter(balance)).replace('_', '-')} needs --balance COLUMN")
-    lengths.check(options)
+    inspect_buckets.check(options)
     given = reading(options)
     with using("SOURCE", options), texts.hinted(), opened(options.files, given) as dataset:
         told = holdings(dataset)
@@ -161,8 +161,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             for line in table(told["balance"]):
                 out.write(f"{line}\n")
         if options.buckets is not None:
-            told["batches"] = lengths.planned(options, given)
-            for line in lengths.table(told["batches"]):
+            told["batches"] = inspect_buckets.planned(options, given)
+            for line in inspect_buckets.table(told["batches"]):
                 out.write(f"{line}\n")
         if options.row is None and options.png is None:
             return 0, told

@@ -2,7 +2,7 @@
 
 The rows are drawn from the whole source with `--seed`. With `--recipe` each card has two pictures of one clip: before
 the steps of augmentation, and after them. All text of the source is escaped, and the page forbids every request.
-`token_rows` makes the page of texts.
+`show_texts` makes the page of texts.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import write_new
 from forebay.augment import FrameRoll, Mix, SpecAugment
-from forebay.cli import inspect, texts, token_rows
+from forebay.cli import inspect, show_texts, texts
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -32,7 +32,7 @@ from forebay.cli.common import (
     subcommand,
     using,
 )
-from forebay.cli.page import Card, Table, written
+from forebay.cli.show_page import Card, Table, written
 from forebay.features import Waveform, preset
 from forebay.sampling import Balanced
 
@@ -89,17 +89,17 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--label-column", metavar="NAME", help="the column of classes, if it is not detected")
     add_reading(parser, "SOURCE")
-    token_rows.add(texts.add(parser))
+    show_texts.add(texts.add(parser))
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE", "batch_size": "--rows"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Writes the page."""
-    texts.check(options, token_rows.OPTIONS, token_rows.BOTH)
+    texts.check(options, show_texts.OPTIONS, show_texts.BOTH)
     check(options)
     if texts.are_meant(options):
-        return token_rows.run(options)
+        return show_texts.run(options)
     given = reading(options)
     with using("SOURCE", options), texts.hinted(), inspect.opened(options.files, given) as dataset:
         if not len(dataset):

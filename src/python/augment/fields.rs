@@ -14,11 +14,11 @@ use crate::python::{
 use crate::{
     compose::source_problems,
     config::{Background, Sources, track_number},
-    error::shown,
-    transform::augment::{
+    dsp::augment::{
         BandMasks, Bounds, CleanTarget, Counts, Fill, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
         Mixing, Only, StepKind, Width,
     },
+    error::shown,
 };
 
 impl RecipeFields<'_> {

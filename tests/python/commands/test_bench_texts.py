@@ -10,7 +10,7 @@ import pytest
 
 from documents import RANKS, document
 from forebay import cli
-from forebay.cli import bench, token_speed
+from forebay.cli import bench, bench_texts
 
 RUN = {"n_workers": 2, "examples_per_s": 900.0, "tokens_per_s": 1.8e6, "dropped": 0.125, "padding": 0.5}
 
@@ -58,7 +58,7 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_lines_of_a_measurement() -> None:
     verdict = f"CPU-bound (tokenizing): {'workers work 100 % of the time, ' * 6}"
-    [_, row] = token_speed.lines([RUN | {"verdict": verdict}])
+    [_, row] = bench_texts.lines([RUN | {"verdict": verdict}])
     assert max(map(len, row.split("\n"))) <= 80
     assert row.split()[:4] == ["2", "1.800", "12.5%", "50.0%"]
     assert " ".join(row.split()[4:]) == verdict.strip()
@@ -94,14 +94,14 @@ def test_wrong_options(arguments: list[Any], message: str, tmp_path: Path, capsy
 def test_ctrl_c_prints_the_measurements_so_far(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = token_speed.measured
+    real = bench_texts.measured
 
     def interrupted(options: Any, n_workers: int) -> dict[str, Any]:
         if n_workers == 2:
             raise KeyboardInterrupt
         return real(options, n_workers)
 
-    monkeypatch.setattr(token_speed, "measured", interrupted)
+    monkeypatch.setattr(bench_texts, "measured", interrupted)
     arguments = ["-t", str(RANKS), "-w", "1,2", "--seconds", "0.1", "--seq-len", "64", "--json", "-"]
     assert cli.main(["bench", str(write(tmp_path)), *arguments]) == 130
     out, err = capsys.readouterr()

@@ -16,7 +16,7 @@ import forebay
 from documents import RANKS, document
 from fields import write
 from forebay import cli
-from forebay.cli import packing
+from forebay.cli import inspect_texts
 from forebay.text import Chat, Ids
 from forebay.tokens import Tokenizer
 from packed_chats import BOS, loaded
@@ -98,7 +98,7 @@ def test_waste_is_that_of_the_loader(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_documents_of_several_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also those that end at the end of a row of the sample, or one token around it."""
-    row = packing.ROW
+    row = inspect_texts.ROW
     lengths = [*range(row - 2, row + 4), *range(2 * row - 2, 2 * row + 4), 3, 5 * row, 2, 7]
     lists = [[9, *[1] * (length - 1)] for length in lengths]
     pq.write_table(pa.table({"input_ids": lists}), tmp_path / "a.parquet", row_group_size=5)
@@ -109,7 +109,7 @@ def test_documents_of_several_rows(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_ids_of_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "a.npy", np.arange(60).reshape(6, 10))
-    packing.write_zeros(tmp_path / "b.bin", np.array([3, 9, 4]))
+    inspect_texts.write_zeros(tmp_path / "b.bin", np.array([3, 9, 4]))
     for name, lengths in (("a.npy", [11] * 6), ("b.bin", [4, 10, 5])):
         found = told(capsys, tmp_path / name, "--kind", "ids", "--bos-id", 99)
         assert found["lengths"] == figures(lengths)
@@ -153,8 +153,8 @@ def test_a_sample_ends_by_its_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But has a document, however long."""
-    monkeypatch.setattr(packing, "MOST_TOKENS", 2000)
-    monkeypatch.setattr(packing, "SLICE", 1)
+    monkeypatch.setattr(inspect_texts, "MOST_TOKENS", 2000)
+    monkeypatch.setattr(inspect_texts, "SLICE", 1)
     books = [[9] * 20_000 for _ in range(30)]
     pq.write_table(pa.table({"input_ids": books}), tmp_path / "a.parquet", row_group_size=3)
     found = told(capsys, tmp_path / "a.parquet", "--kind", "ids", "--bos-id", 9)
@@ -261,7 +261,7 @@ def test_recordings_are_as_ever(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_zeros_of_the_sample_are_the_documents(tmp_path: Path) -> None:
     lengths = np.array([4, 2, 9, 1000])
-    packing.write_zeros(tmp_path / "a.bin", lengths)
+    inspect_texts.write_zeros(tmp_path / "a.bin", lengths)
     loader = forebay.TokenLoader(
         Ids(tmp_path / "a.bin"), bos_id=0, val=[], infinite=False, fit="pad", seq_len=2000, pad_id=5, batch_size=1,
         extras=["documents"],

@@ -15,7 +15,7 @@ import chats
 import forebay
 from documents import RANKS, document
 from forebay import cli
-from forebay.cli.page import COLORS
+from forebay.cli.show_page import COLORS
 from forebay.text import Chat, Pairs
 from forebay.tokens import Tokenizer
 from packed_chats import write as write_chats

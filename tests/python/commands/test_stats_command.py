@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay import cli
-from forebay.cli import bench, dataloader, stats
+from forebay.cli import bench, bench_dataloader, stats
 from forebay.features import preset, presets
 from paths import ROOT
 from recordings import Row, write_shard
@@ -124,7 +124,7 @@ def test_bench(shards: list[Path], call: Call, capsys: pytest.CaptureFixture[str
     assert found["order"] == "global"  # that of Loader.train for these shards
     assert found["suggested"]["n_workers"] in (1, 2)
     assert found["suggested"]["n_readers"] == 32
-    assert found["dataloader"] == {"reason": dataloader.missing() or "--no-compare"}
+    assert found["dataloader"] == {"reason": bench_dataloader.missing() or "--no-compare"}
     arguments = ["bench", str(shards[0]), "--seconds", "0.1", "-w", "1", "--batch-size", "4", "--no-compare"]
     assert cli.main([*arguments, "--order", "window"]) == 0
     out = capsys.readouterr().out
@@ -182,7 +182,7 @@ def test_wrong_options(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dataloader, "missing", lambda: "torch is not installed")
+    monkeypatch.setattr(bench_dataloader, "missing", lambda: "torch is not installed")
     with pytest.raises(SystemExit, match="2"):
         cli.main([*arguments, str(shards[0])])
     error = capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from forebay import cli, features
-from forebay.cli import dataloader
+from forebay.cli import bench_dataloader
 from recordings import Row
 
 pytest.importorskip("torch")
@@ -61,8 +61,8 @@ def test_the_same_spectrogram(rows: list[Row], monkeypatch: pytest.MonkeyPatch) 
     mel = {"n_fft": 1024, "hop_length": 320, "n_mels": 128}
     row = next(one for one in sounds(rows) if soundfile.info(io.BytesIO(one)).samplerate == 32_000)
     work: dict[str, Any] = {"clip_seconds": 1.0, "sample_rate": 32_000, "mel": mel}
-    found = dataloader.Clips([row], work)[0].numpy()
-    samples = dataloader.Clips([row], {**work, "mel": None})[0].numpy()
+    found = bench_dataloader.Clips([row], work)[0].numpy()
+    samples = bench_dataloader.Clips([row], {**work, "mel": None})[0].numpy()
     np.testing.assert_allclose(found, features.LogMel()(samples), atol=2e-3)
 
 
@@ -71,9 +71,9 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
         "paths": [str(tmp_path / "gone.wav")], "shards": [], "column": "", "n_workers": 1, "batch_size": 2,
         "seconds": 0.1, "clip_seconds": 1.0, "sample_rate": 16_000, "mel": None,
     }  # fmt: skip
-    assert dataloader.measured(work) == {"reason": "soundfile reads none of the recordings"}
+    assert bench_dataloader.measured(work) == {"reason": "soundfile reads none of the recordings"}
     (tmp_path / "a.arrow").write_bytes(b"no shard")
-    found = dataloader.measured({**work, "paths": [], "shards": [str(tmp_path / "a.arrow")], "column": "audio"})
+    found = bench_dataloader.measured({**work, "paths": [], "shards": [str(tmp_path / "a.arrow")], "column": "audio"})
     assert "ArrowInvalid" in found["reason"]
 
 
@@ -123,5 +123,5 @@ def test_devices_that_are_refused(
     assert "device is meta, must be a CUDA device or the CPU" in error("meta")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "bench: error: --device is cuda, but torch finds no CUDA device; use --device cpu" in error("cuda")
-    monkeypatch.setattr("forebay.cli.splits.find_spec", lambda _: None)
+    monkeypatch.setattr("forebay.cli.bench_device.find_spec", lambda _: None)
     assert "bench: error: --device needs torch, and torch is not installed" in error("cpu")

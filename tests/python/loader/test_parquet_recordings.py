@@ -51,7 +51,7 @@ def test_shards_without_an_ending(shards: Shards, tmp_path: Path) -> None:
             found.append([digest(batch) for batch in loader])
     assert len(found[0]) > 5
     assert found[0] == found[1]
-    with pytest.raises(forebay.ConfigError, match="are all of one format|is Arrow and"):
+    with pytest.raises(forebay.ConfigError, match="are all of one format"):
         forebay.Loader([shards[0][0], tmp_path / "parquet1"], **SMALL)
 
 

@@ -18,14 +18,14 @@ use crate::{
 };
 use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};
 use forebay_dsp::{
-    FeatureScratch, Features as Plan, Form, KeptChannels, Quality, Resamplers, SpectrogramConfig,
+    FeatureScratch, Features, Form, KeptChannels, Quality, Resamplers, SpectrogramConfig,
     SpectrogramTransform, target_len,
 };
 
 /// Turns recordings into features and labels.
 #[derive(Debug, Clone)]
 pub struct FeatureBuilder {
-    plan: Plan,
+    plan: Features,
     /// What the ledger keeps of the plan.
     description: Value,
     /// Shorter recordings are padded to this number of samples.
@@ -44,8 +44,8 @@ impl FeatureBuilder {
     /// The features of a front end; `description` identifies it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a cache cannot store their type, or as [`Plan::check_channels`].
-    pub fn new(plan: Plan, description: Value, max_decoded_seconds: f64) -> Result<Self> {
+    /// [`ErrorKind::Config`] if a cache cannot store their type, or as [`Features::check_channels`].
+    pub fn new(plan: Features, description: Value, max_decoded_seconds: f64) -> Result<Self> {
         plan.check_channels()?;
         if plan.dtype() == Dtype::Bfloat16 {
             let message = "dtype is \"bfloat16\", which a cache cannot store; give dtype=\"float32\" or \"float16\", and \
@@ -60,10 +60,10 @@ impl FeatureBuilder {
     /// The features that `transform` computes.
     ///
     /// # Errors
-    /// As [`Plan::log_mel`].
+    /// As [`Features::log_mel`].
     pub fn log_mel(transform: &SpectrogramTransform, max_decoded_seconds: f64) -> Result<Self> {
         let config = transform.config();
-        let plan = Plan::log_mel(config.clone(), Form::default())?;
+        let plan = Features::log_mel(config.clone(), Form::default())?;
         let found = Self::new(plan, described(config).into(), max_decoded_seconds)?;
         Ok(Self { least_samples: transform.least_samples(), ..found })
     }
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use forebay_dsp::{FrontEnd, FrontEndConfig, front_end::Conditioning};
 
-    fn bytes(plan: Plan) -> (u64, f64) {
+    fn bytes(plan: Features) -> (u64, f64) {
         let features = FeatureBuilder::new(plan, Value::Null, 1e9).unwrap();
         (features.recording_bytes(), features.second_bytes())
     }
@@ -235,13 +235,13 @@ mod tests {
     fn bytes_of_features() {
         let bands = |form| {
             let config = FrontEndConfig { form, ..FrontEndConfig::default() };
-            Plan::bands(FrontEnd::new(config, true).unwrap(), KeptChannels::All(Some(2)))
+            Features::bands(FrontEnd::new(config, true).unwrap(), KeptChannels::All(Some(2)))
         };
         // A frame at the start of the recording, and 100 a second.
         assert_eq!(bytes(bands(Form::default())), (0, (2 * 128 * (1 + 64 * 100) * 4) as f64 / 64.0));
         let form = Form { n_frames: Some(10), dtype: Dtype::Float16, ..Form::default() };
         assert_eq!(bytes(bands(form)), (2 * 128 * 10 * 2, 0.0));
-        let waveform = Plan::waveform(16_000, Conditioning::default(), Dtype::Int16, KeptChannels::Mean);
+        let waveform = Features::waveform(16_000, Conditioning::default(), Dtype::Int16, KeptChannels::Mean);
         assert_eq!(bytes(waveform), (0, 32_000.0));
     }
 }

@@ -75,7 +75,7 @@ pub trait RowStore: Send + Sync + 'static {
     }
 
     /// Ends the threads that its files need. They start again if they are needed.
-    fn rest(&self) {}
+    fn end_threads(&self) {}
 
     /// What limits its reads, in the words of messages.
     fn storage_labels(&self) -> StorageLabels {
@@ -101,7 +101,7 @@ pub trait ReadRecords: Send {
 
     /// Sets the limiter from which the reader requests memory for large reads. Without a limiter it allocates
     /// without limit.
-    fn set_limiter(&mut self, _gate: Arc<dyn MemoryLimiter>) {}
+    fn set_limiter(&mut self, _limiter: Arc<dyn MemoryLimiter>) {}
 
     /// Notes that the next run ends before row `end`, after which `row` will be read: a source may announce
     /// what it will need.
@@ -150,7 +150,7 @@ pub trait Task: Send + Sync + 'static {
     /// Calls `read` with what the task needs of the record that is `assigned`.
     fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R;
 
-    /// A stage for one worker, called on the worker's thread.
+    /// A maker for one worker, called on the worker's thread.
     fn maker(&self) -> Self::Maker;
 
     /// A collator of batches of that number and size.

@@ -327,7 +327,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// Counts the records of batches that were left out since the last batch handed out.
     pub(crate) fn deliver_rest(&mut self) {
         let Some(pass) = &mut self.pass else { return };
-        let rest = pass.rest();
+        let rest = pass.take_rest();
         self.deliver(rest);
         if let Some(before) = &mut self.before {
             before.counts = before.counts + rest;
@@ -556,7 +556,7 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
         self.leave(self.next_batch());
         self.tracing.finish();
         self.retired.join();
-        self.source.rest();
+        self.source.end_threads();
     }
 
     fn start(&self) -> Result<Pass<K::Collate>> {

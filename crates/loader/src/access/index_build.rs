@@ -20,9 +20,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::thread_pool::{PoolWork, ThreadPool};
 use crate::{
-    Error, ErrorKind, Result, cancel,
-    decode::{AudioDecoder, Info},
-    fallible_alloc,
+    Error, ErrorKind, Result,
+    audio::{AudioDecoder, Info},
+    cancel, fallible_alloc,
     fields::Value,
     source::{
         ExtraColumn, NO_LABEL, Recordings, RecordingsReader, RowInfo,

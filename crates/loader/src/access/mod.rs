@@ -31,7 +31,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
     seed::{Purpose, hash},
-    source::{Record, RecordingSource},
+    source::{PayloadSource, Record},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
 pub use column::column;
@@ -55,7 +55,7 @@ pub struct Clip {
 
 /// Random access to the clips of a source.
 #[derive(Debug)]
-pub struct Access<S: RecordingSource> {
+pub struct Access<S: PayloadSource> {
     shared: Arc<AccessShared<S>>,
     threads: ThreadPool<AccessWorker<S>>,
     /// By number of rows, the last one used at the end.
@@ -95,12 +95,12 @@ impl<S> Drop for Busy<S> {
 }
 
 /// What a thread keeps from row to row.
-struct AccessWorker<S: RecordingSource> {
+struct AccessWorker<S: PayloadSource> {
     reader: S::Reader,
     maker: ClipMaker,
 }
 
-impl<S: RecordingSource> AccessWorker<S> {
+impl<S: PayloadSource> AccessWorker<S> {
     /// Reads a row and makes something of its record; an error names file and row.
     fn make<T>(
         &mut self,
@@ -128,7 +128,7 @@ impl<S> AccessShared<S> {
     }
 }
 
-impl<S: RecordingSource> Access<S> {
+impl<S: PayloadSource> Access<S> {
     /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed`
     /// is that of random crops.
     pub fn new(source: Arc<S>, task: AudioTask, n_threads: usize, seed: u64) -> Self {
@@ -275,7 +275,7 @@ impl<S> ClipBatch<S> {
     }
 }
 
-impl<S: RecordingSource> PoolWork<AccessWorker<S>> for ClipBatch<S> {
+impl<S: PayloadSource> PoolWork<AccessWorker<S>> for ClipBatch<S> {
     fn part(&self, worker: &mut AccessWorker<S>, part: usize) {
         let _busy = Busy::new(&self.shared);
         let wanted = &self.wanted[self.of_part(part)];
@@ -308,7 +308,7 @@ impl<S: RecordingSource> PoolWork<AccessWorker<S>> for ClipBatch<S> {
 }
 
 /// A batch that is being made. Dropping it ends the work.
-pub struct PendingBatch<S: RecordingSource> {
+pub struct PendingBatch<S: PayloadSource> {
     work: Arc<ClipBatch<S>>,
     received: Receiver<(usize, Option<Result<Example>>)>,
     collate: RowCollate,
@@ -319,13 +319,13 @@ pub struct PendingBatch<S: RecordingSource> {
     _busy: Busy<S>,
 }
 
-impl<S: RecordingSource> Drop for PendingBatch<S> {
+impl<S: PayloadSource> Drop for PendingBatch<S> {
     fn drop(&mut self) {
         self.work.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-impl<S: RecordingSource> PendingBatch<S> {
+impl<S: PayloadSource> PendingBatch<S> {
     /// Waits until the batch is complete, at most until `deadline`: then `None`.
     ///
     /// # Errors
@@ -376,7 +376,7 @@ struct One<S> {
     reply: Sender<Result<Waveform>>,
 }
 
-impl<S: RecordingSource> PoolWork<AccessWorker<S>> for One<S> {
+impl<S: PayloadSource> PoolWork<AccessWorker<S>> for One<S> {
     fn part(&self, worker: &mut AccessWorker<S>, _part: usize) {
         let _busy = Busy::new(&self.shared);
         let made = worker.make(&self.shared, (self.row, 1), Take::Section(self.section), |maker, record| {

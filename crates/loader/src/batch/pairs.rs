@@ -4,12 +4,12 @@ use half::{bf16, f16};
 
 use super::written::Written;
 use crate::{
-    dtype::Dtype,
-    fields::{Buffer, DataType, Element, Field},
-    transform::{
+    dsp::{
         Augment, FrameAxis,
         augment::{Number, Taken, exchange, shares_after},
     },
+    dtype::Dtype,
+    fields::{Buffer, DataType, Element, Field},
 };
 
 /// What is mixed in a batch. Its first field is the features.

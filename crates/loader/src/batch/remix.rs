@@ -5,7 +5,7 @@
 //! ranks. Source: `Remix` of demucs, which groups the rows of a GPU for the same reason.
 
 use super::written::Written;
-use crate::{seed::below, transform::Augment};
+use crate::{dsp::Augment, seed::below};
 
 /// What is exchanged in a batch.
 #[derive(Debug)]

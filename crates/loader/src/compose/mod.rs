@@ -16,7 +16,7 @@ pub use opened_source::{ClassNamesOf, OpenedSource, source_problems};
 
 use crate::{
     LoaderConfig, Result,
-    config::{Exclude, OrderChoice},
+    config::{ClipPlacing, Exclude, OrderChoice},
     engine::Plan,
     error::counted,
     order::{Batching, Buckets},
@@ -45,19 +45,10 @@ impl Partnering {
 }
 
 /// The recordings of the rows in one column besides the first, and the clips that are taken of them.
-pub struct RowPart {
+pub struct OtherRecording {
     pub source: Arc<Recordings>,
-    pub clip: PartClip,
-}
-
-/// Where the clip of another recording is.
-pub enum PartClip {
-    /// At the samples of the first recording's clip.
-    Row,
-    /// At a place of its own.
-    Recording,
-    /// At a place of its own in the recording of another row of the same class in this column.
-    Partner(SameClass, String),
+    /// With the column of the class of a partner.
+    pub clip: ClipPlacing<(SameClass, String)>,
 }
 
 /// What the engine runs, and what is told of it.
@@ -176,16 +167,16 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
 /// begin at these, without those that are excluded.
 pub fn reading(
     audio: AudioPlan,
-    others: Vec<RowPart>,
+    others: Vec<OtherRecording>,
     (positions, starts, exclude): (&Positions, &[u64], &[u64]),
 ) -> AudioPlan {
     let mut told = HashSet::new();
-    let mut of = |RowPart { source, clip }| {
+    let mut of = |OtherRecording { source, clip }| {
         let rows = Arc::new(Selection::new(source, positions.clone()));
         match clip {
-            PartClip::Row => OtherRecordings::new(rows),
-            PartClip::Recording => OtherRecordings::independent(rows, None),
-            PartClip::Partner(same_class, column) => {
+            ClipPlacing::WithFirst => OtherRecordings::new(rows),
+            ClipPlacing::Independent => OtherRecordings::independent(rows, None),
+            ClipPlacing::OfPartner((same_class, column)) => {
                 let same_class = Arc::new(same_class);
                 let kept = match exclude {
                     [] => same_class.clone(),

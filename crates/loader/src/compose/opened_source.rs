@@ -7,13 +7,14 @@ use std::{
 };
 
 use super::{
-    PartClip, Partnering, RowPart,
+    OtherRecording, Partnering,
     rows_by_length::{LengthFilter, open_with_durations, tell_of_left_out},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
-    config::{AugmentObject, Background, ClipOf, CropConfig, Origin, RowRecording, Sources, Waveforms},
+    config::{AugmentObject, Background, ClipPlacing, CropConfig, Origin, RowRecording, Sources, Waveforms},
     contract::RowStore,
+    dsp::augment::{MixTargets, StepKind},
     error::counted,
     fields::Value,
     order::WeightedRows,
@@ -24,7 +25,6 @@ use crate::{
     },
     targets::{Annotations, Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanSource, reference_fields},
-    transform::augment::{MixTargets, StepKind},
 };
 
 /// The class names of each target that has any.
@@ -43,7 +43,7 @@ pub struct OpenedSource {
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
     /// The recordings of the rows besides their first, by column.
-    pub others: Vec<RowPart>,
+    pub others: Vec<OtherRecording>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
     /// The tokens of all rows of the source, if they bound batches.
@@ -119,7 +119,7 @@ fn other_recordings(
     config: &LoaderConfig,
     source: &Recordings,
     positions: &Positions,
-) -> Result<Vec<RowPart>, Error> {
+) -> Result<Vec<OtherRecording>, Error> {
     let recordings = config.recordings();
     let is_archive =
         |shard: &Shard| shard.path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
@@ -155,13 +155,14 @@ fn other_recordings(
             Error::new(ErrorKind::Config, message).because(error)
         })?;
         let clip = match recording.clip {
-            ClipOf::Row => PartClip::Row,
-            ClipOf::Recording => PartClip::Recording,
-            ClipOf::Partner(column) => {
-                PartClip::Partner(SameClass::of_column(source, column, positions.clone())?, column.to_owned())
-            }
+            ClipPlacing::WithFirst => ClipPlacing::WithFirst,
+            ClipPlacing::Independent => ClipPlacing::Independent,
+            ClipPlacing::OfPartner(column) => ClipPlacing::OfPartner((
+                SameClass::of_column(source, column, positions.clone())?,
+                column.to_owned(),
+            )),
         };
-        Ok(RowPart { source: Arc::new(found), clip })
+        Ok(OtherRecording { source: Arc::new(found), clip })
     };
     recordings.into_iter().skip(1).map(open).collect()
 }

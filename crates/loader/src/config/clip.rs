@@ -6,13 +6,13 @@ use super::{
 };
 use crate::{
     Result,
-    decode::Damage,
-    float_mode,
-    tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition},
-    transform::{
+    audio::Damage,
+    dsp::{
         Augment, CropMode, Features, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
         augment::{MixTargets, Step, StepKind},
     },
+    float_mode,
+    tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition},
 };
 
 impl LoaderConfig {

@@ -2,13 +2,13 @@
 
 use super::{AugmentObject, CropConfig, CropObject, LoaderConfig, rank_problem};
 use crate::{
-    order::Order,
-    sampling::Sampling,
-    tasks::Outputs,
-    transform::{
+    dsp::{
         Augment,
         augment::{MixTargets, Step, StepKind},
     },
+    order::Order,
+    sampling::Sampling,
+    tasks::Outputs,
 };
 
 impl LoaderConfig {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::table::{above, range};
 use crate::cache::build::Commits;
-use crate::{Error, ErrorKind, Result, decode::Damage, source::MAX_RECORD_BYTES};
+use crate::{Error, ErrorKind, Result, audio::Damage, source::MAX_RECORD_BYTES};
 
 /// The limits of a record, as given by the user.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -17,13 +17,14 @@ pub(crate) mod loader;
 mod objects;
 mod order;
 mod policy;
-pub(crate) mod rows;
+pub(crate) mod datasets;
 pub(crate) mod table;
 pub(crate) mod tokens;
 mod waveforms;
 
 pub use access::AccessConfig;
 pub use advice::nearest;
+pub use datasets::DatasetConfig;
 pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
@@ -33,17 +34,17 @@ pub use objects::{
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;
-pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable};
 pub use tokens::TokenConfig;
 pub use waveforms::{
-    ByName, ClipOf, FieldTracks, Independent, MOST_WAVEFORMS, RowRecording, Tracks, WaveformField, Waveforms,
-    track_number,
+    ByName, ClipPlacing, FieldTracks, Independent, MOST_WAVEFORMS, RowRecording, Tracks, WaveformField,
+    Waveforms, track_number,
 };
 
 pub(crate) use crate::error::shown;
 use crate::{
     Error, ErrorKind, Result,
+    dsp::{Form, Layout, augment::Convolver},
     dtype::Dtype,
     engine::{AUTO_PREFETCH, Auto, Cpus, MOST_READERS, MixturePlan, Plan, cores},
     memory::{self, RAW_CHANNEL_BYTES},
@@ -52,7 +53,6 @@ use crate::{
     source::{PayloadColumn, SourceOptions, Subset},
     targets::TargetConfig,
     tasks::{AudioPlan, Outputs, WaveformPlan},
-    transform::{Form, Layout, augment::Convolver},
 };
 
 use table::{check, choices, config_struct, eval_preset, first, identity_word, value};
@@ -164,7 +164,11 @@ impl LoaderConfig {
             Some(audio) => audio.recordings(self.by_name()),
             None => {
                 let track = self.track.as_ref().and_then(Tracks::of_all);
-                vec![RowRecording { column: self.audio_column.as_deref(), track, clip: ClipOf::Row }]
+                vec![RowRecording {
+                    column: self.audio_column.as_deref(),
+                    track,
+                    clip: ClipPlacing::WithFirst,
+                }]
             }
         }
     }

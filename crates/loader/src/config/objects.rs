@@ -5,6 +5,7 @@ use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 use crate::{
     Error, ErrorKind, Result,
     chat::TrainOn,
+    dsp::{Augment, Features, WindowEnd},
     fallible_alloc,
     infill::InfillCut,
     order::{Bins, Budget},
@@ -12,7 +13,6 @@ use crate::{
     source::{Entry, Recordings, Shard, SourceOptions, TextContent, files::Manifest},
     targets::Annotations,
     tasks::{ClipCrop, SpanUnit, WholeRule},
-    transform::{Augment, Features, WindowEnd},
 };
 
 /// The files of a loader of documents, and what their rows are.

@@ -5,7 +5,7 @@
 //! is not linear, or adds a sound of its own, is allowed where the answer is plain, and refused elsewhere.
 
 use super::{LoaderConfig, MOST_WAVEFORMS};
-use crate::transform::{
+use crate::dsp::{
     Augment, Features,
     augment::{Calling, Mixing, Step, StepKind},
 };

@@ -1,7 +1,7 @@
 //! Tests of the checks of a loader's parameters.
 
 use super::*;
-use crate::{tasks::ClipRule, transform::CropMode};
+use crate::{dsp::CropMode, tasks::ClipRule};
 
 #[test]
 fn the_presets_are_what_the_readme_says() {

@@ -37,7 +37,9 @@ impl Waveforms {
             field.columns.iter().enumerate().map(move |(at, column)| RowRecording {
                 column: Some(column),
                 track: by_name.tracks.and_then(|tracks| tracks.of_field(&field.name, at)),
-                clip: by_name.independent.map_or(ClipOf::Row, |independent| independent.of(&field.name)),
+                clip: by_name
+                    .independent
+                    .map_or(ClipPlacing::WithFirst, |independent| independent.of(&field.name)),
             })
         })
     }
@@ -47,7 +49,7 @@ impl Waveforms {
     pub fn recordings<'a>(&'a self, by_name: ByName<'a>) -> Vec<RowRecording<'a>> {
         let mut recordings = Vec::new();
         for recording in self.waveforms(by_name) {
-            if recording.clip != ClipOf::Row || !recordings.contains(&recording) {
+            if recording.clip != ClipPlacing::WithFirst || !recordings.contains(&recording) {
                 // bounded: as many as were given.
                 recordings.push(recording);
             }
@@ -61,7 +63,7 @@ impl Waveforms {
         let mut n = 0;
         let number = |sought: RowRecording<'_>| {
             let known = recordings[..n].iter().position(|recording| *recording == sought);
-            known.filter(|_| sought.clip == ClipOf::Row).unwrap_or_else(|| {
+            known.filter(|_| sought.clip == ClipPlacing::WithFirst).unwrap_or_else(|| {
                 n += 1;
                 n - 1
             })
@@ -129,11 +131,11 @@ pub struct Independent {
 }
 
 impl Independent {
-    fn of(&self, name: &str) -> ClipOf<'_> {
+    fn of(&self, name: &str) -> ClipPlacing<&str> {
         match self.fields.iter().find(|(field, _)| field == name) {
-            None => ClipOf::Row,
-            Some((_, None)) => ClipOf::Recording,
-            Some((_, Some(column))) => ClipOf::Partner(column),
+            None => ClipPlacing::WithFirst,
+            Some((_, None)) => ClipPlacing::Independent,
+            Some((_, Some(column))) => ClipPlacing::OfPartner(column),
         }
     }
 
@@ -185,15 +187,15 @@ impl Independent {
     }
 }
 
-/// Of which recording a clip is, and where.
+/// Of which recording a clip is, and where; `P` says which other row has an equal class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClipOf<'a> {
+pub enum ClipPlacing<P> {
     /// The row's recording, cut where the first one is.
-    Row,
+    WithFirst,
     /// The row's recording, cut independently of the first one.
-    Recording,
-    /// The recording of another row with an equal value in this column, cut independently.
-    Partner(&'a str),
+    Independent,
+    /// The recording of another row of the same class, cut independently.
+    OfPartner(P),
 }
 
 /// A recording of a row: its column, None for the usual one, the number of its track, and its clip.
@@ -201,7 +203,7 @@ pub enum ClipOf<'a> {
 pub struct RowRecording<'a> {
     pub column: Option<&'a str>,
     pub track: Option<u32>,
-    pub clip: ClipOf<'a>,
+    pub clip: ClipPlacing<&'a str>,
 }
 
 impl fmt::Display for RowRecording<'_> {

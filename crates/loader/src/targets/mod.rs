@@ -25,13 +25,13 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
+    dsp::augment::MixTargets,
     fields::{Dim, Field, Sparse, Value, ValueRun},
     seed::mix,
     source::{
         ClassNames, ColumnType, ExtraColumn, Item, Nesting,
         columns::{MOST_ITEMS, MOST_TEXT_BYTES},
     },
-    transform::augment::MixTargets,
 };
 
 use classes::Maps;

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use crate::{
     Error, ErrorKind, Result,
+    audio::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Payload, Task, TaskLabels},
-    decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
     order::{Assignment, Batching},
-    source::{OpenRecording, ReadRequest, Record, StoredRecording, WholeRecord, info_of_row},
+    source::{OpenRecording, ReadRequest, Record, StoredPayload, WholeRecord, info_of_row},
     tasks::RECORDING_LABELS,
 };
 
@@ -121,7 +121,7 @@ impl CheckTask {
 impl Task for CheckTask {
     const WORDS: TaskLabels = RECORDING_LABELS;
 
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = FindingMaker;
     type Collate = CheckCollate;
@@ -188,7 +188,7 @@ impl FindingMaker {
 }
 
 impl ExampleMaker for FindingMaker {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = Finding;
 
     fn run(&mut self, record: &Record) -> Result<Finding> {

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::{AudioDecoder, Info, Planes},
+    audio::{AudioDecoder, Info, Planes},
+    dsp::{Crop, KeptChannels, sums::squares, target_len},
     fallible_alloc,
     source::{OpenRecording, Record, RowExtent, WindowRun, info_of_row},
-    transform::{Crop, KeptChannels, sums::squares, target_len},
 };
 
 /// Cuts clips out of recordings, for one worker.

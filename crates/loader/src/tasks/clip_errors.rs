@@ -1,6 +1,6 @@
 //! The errors about a recording whose length does not fit its clip. Source: own.
 
-use crate::{Error, ErrorKind, transform::Features};
+use crate::{Error, ErrorKind, dsp::Features};
 
 /// A number of samples as seconds, for a message.
 pub(super) fn seconds_of(samples: i64, rate: u32) -> f64 {

@@ -20,15 +20,15 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    audio::{Damage, Info, SpareBlocks},
     batch::PadTo,
-    decode::{Damage, Info, SpareBlocks},
-    fields::Row,
-    source::{Positions, RowExtent, RowInfo},
-    targets::{ClipSeconds, TimeAxis, TimeGrid},
-    transform::{
+    dsp::{
         Augment, Crop, CropMode, Features, KeptChannels, MAX_HZ, Quality, Resampler, Resamplers,
         augment::PartnerReading, crop, crop_at, starts, target_len,
     },
+    fields::Row,
+    source::{Positions, RowExtent, RowInfo},
+    targets::{ClipSeconds, TimeAxis, TimeGrid},
 };
 
 /// How audio examples are made: length, crop, augmentation and features.

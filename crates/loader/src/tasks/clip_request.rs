@@ -7,7 +7,7 @@ use super::{
     clip_planner::{ClipPlanner, ClipStart, Section},
 };
 use crate::{
-    decode::{Info, layout},
+    audio::{Info, layout},
     fields::Row,
     order::Assignment,
     source::{ReadRequest, RowExtent},

@@ -1,11 +1,11 @@
 //! [`ClipRule`]: which clips of a recording become examples.
 
 use crate::{
+    audio::Info,
     contract::SMALL_READ,
-    decode::Info,
+    dsp::{CropMode, Padding, SpanRule, WindowEnd, WindowRule, target_len},
     seed::{Purpose, hash},
     source::RowWindows,
-    transform::{CropMode, Padding, SpanRule, WindowEnd, WindowRule, target_len},
 };
 
 /// How a clip of a recording is chosen, or several.

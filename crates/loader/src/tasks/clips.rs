@@ -27,21 +27,21 @@ use super::{
 };
 use crate::{
     Result,
+    audio::Info,
     batch::{Example, PadTo, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
-    decode::Info,
+    dsp::{
+        AugmentScratch, Crop, FeatureScratch,
+        augment::{Amount, MixTargets, Outcome},
+        target_len,
+    },
     dtype::{Values, each},
     fallible_alloc,
     fields::{ColumnPool, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Length},
-    source::{ReadRequest, Record, StoredRecording},
+    source::{ReadRequest, Record, StoredPayload},
     targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
-    transform::{
-        AugmentScratch, Crop, FeatureScratch,
-        augment::{Amount, MixTargets, Outcome},
-        target_len,
-    },
 };
 
 impl AudioPlan {
@@ -167,7 +167,7 @@ impl AudioTask {
 impl Task for AudioTask {
     const WORDS: TaskLabels = RECORDING_LABELS;
 
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = ClipMaker;
     type Collate = RowCollate;
@@ -257,7 +257,7 @@ pub struct ClipMaker {
 }
 
 impl ExampleMaker for ClipMaker {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {

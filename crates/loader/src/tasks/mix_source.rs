@@ -12,11 +12,11 @@ use super::pool::{ReadPartner, RecordingPool, pool_of};
 use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
+    dsp::augment::PartnerReading,
     error::Place,
     sampling::SameClass,
     seed::below,
-    source::{Positions, RecordingSource},
-    transform::augment::PartnerReading,
+    source::{PayloadSource, Positions},
 };
 
 /// The most partners that are listed as bad.
@@ -51,7 +51,7 @@ impl fmt::Debug for MixSource {
 impl MixSource {
     /// Rows of `source`, whose parts begin at `starts`, with the number of all rows at the end, but for those
     /// that are excluded.
-    pub fn new<S: RecordingSource>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
+    pub fn new<S: PayloadSource>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
         exclude.sort_unstable();
         Self {
             pool: pool_of(source),

@@ -15,19 +15,20 @@ use super::{
     mix_source::MixSource,
 };
 use crate::{
-    Result, fallible_alloc,
-    fields::Row,
-    seed::below,
-    source::Record,
-    targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
-    tasks::pool::ReadPartner,
-    transform::{
+    Result,
+    dsp::{
         Crop,
         augment::{
             Amount, CleanTarget, Clips, Convolver, Draws, MixTargets, Mixing, Outcome, PartnerReading,
             References, StepKind,
         },
     },
+    fallible_alloc,
+    fields::Row,
+    seed::below,
+    source::Record,
+    targets::{ClipPiece, ClipSeconds, push_repeated, roll_pieces},
+    tasks::pool::ReadPartner,
 };
 
 /// Draws of a partner before the clip stays without.

@@ -8,7 +8,7 @@ mod clip_planner;
 mod clip_request;
 mod clip_rule;
 mod clips;
-mod documents;
+mod datasets;
 mod mix_source;
 mod mixing;
 mod outputs;
@@ -37,8 +37,9 @@ pub use clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section,
 pub use clip_request::Take;
 pub use clip_rule::{ClipCrop, ClipRule, CropDraws, CropPosition, WholeRule};
 pub use clips::{AudioTask, ClipMaker};
-pub use documents::{
-    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, SharedTask, Steps, UNCOUNTED,
+pub use datasets::{
+    COUNTED_PASSES, DatasetBatchMaker, DatasetShare, DatasetSource, DatasetTask, Handover, SharedTask, Steps,
+    UNCOUNTED,
 };
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_outcome};

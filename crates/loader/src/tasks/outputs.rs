@@ -8,14 +8,14 @@ use super::{clip_planner::AudioPlan, span_source::SpanSource};
 use crate::{
     Error, ErrorKind, Result,
     batch::{MixedPairs, RemixedGroups, RowMixing},
+    dsp::{
+        Augment,
+        augment::{MixTargets, Outcome},
+    },
     fields::{ColumnPool, DataType, Dim, Field, SharedPool},
     order::Buckets,
     source::{Positions, columns::MOST_PATH_BYTES},
     targets::{Target, TimeAxis, WordPart},
-    transform::{
-        Augment,
-        augment::{MixTargets, Outcome},
-    },
 };
 
 /// A field of features, those of one waveform or of several that are stacked.

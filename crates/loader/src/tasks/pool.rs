@@ -8,7 +8,7 @@ use crate::{
     contract::ReadRecords,
     engine::located,
     error::Place,
-    source::{RawRecord, ReadRecordings, ReadRequest, RecordingSource},
+    source::{PayloadSource, RawRecord, ReadPayloads, ReadRequest},
 };
 
 /// Reads recordings, for one thread.
@@ -16,7 +16,7 @@ pub(super) trait ReadPartner: Send {
     fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord>;
 }
 
-impl<R: ReadRecordings> ReadPartner for R {
+impl<R: ReadPayloads> ReadPartner for R {
     fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord> {
         ReadRecords::read(self, at, 1, request)
     }
@@ -31,7 +31,7 @@ pub(super) trait RecordingPool: Send + Sync {
 
 struct PoolOf<S>(Arc<S>);
 
-impl<S: RecordingSource> RecordingPool for PoolOf<S> {
+impl<S: PayloadSource> RecordingPool for PoolOf<S> {
     fn reader(&self) -> Box<dyn ReadPartner> {
         Box::new(self.0.reader())
     }
@@ -45,6 +45,6 @@ impl<S: RecordingSource> RecordingPool for PoolOf<S> {
     }
 }
 
-pub(super) fn pool_of<S: RecordingSource>(source: Arc<S>) -> Arc<dyn RecordingPool> {
+pub(super) fn pool_of<S: PayloadSource>(source: Arc<S>) -> Arc<dyn RecordingPool> {
     Arc::new(PoolOf(source))
 }

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
+    dsp::{Crop, Padding, SpanRule},
     fields::{Row, Value},
     source::{ExtraColumn, Item, Nesting},
     targets::{Annotations, SourceColumns},
-    transform::{Crop, Padding, SpanRule},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

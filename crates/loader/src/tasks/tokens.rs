@@ -16,14 +16,14 @@ use crate::{
     },
     chat::{ChatTemplate, Conversation, TrainOn},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
-    decode::tokenizer::{Dropout, Encoder, Tokenizer},
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     infill::Infill,
     memory::batch_slots,
     order::Assignment,
     pack::MASKED,
-    source::{DocumentForm, ReadRequest, Record, StoredRecording, WholeRecord},
+    source::{DocumentForm, ReadRequest, Record, StoredPayload, WholeRecord},
+    tokenizer::{Dropout, Encoder, Tokenizer},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -198,7 +198,7 @@ impl Task for TokenTask {
         listed: "see errors()",
     };
 
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
     type Maker = TokenMaker;
     type Collate = TokenCollate;
@@ -321,7 +321,7 @@ impl TokenMaker {
 }
 
 impl ExampleMaker for TokenMaker {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Example = TokenExample;
 
     fn run(&mut self, record: &Record) -> Result<TokenExample> {

@@ -7,7 +7,7 @@ use super::{
     mix_source::MixSource,
     pool::{RecordingPool, pool_of},
 };
-use crate::source::RecordingSource;
+use crate::source::PayloadSource;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedField {
@@ -56,12 +56,12 @@ impl fmt::Debug for OtherRecordings {
 
 impl OtherRecordings {
     /// The rows of a source at the positions of the loader's own.
-    pub fn new<S: RecordingSource>(source: Arc<S>) -> Self {
+    pub fn new<S: PayloadSource>(source: Arc<S>) -> Self {
         Self { pool: pool_of(source), is_independent: false, partners: None }
     }
 
     /// The same with clips at places of their own, of partners if there are any.
-    pub fn independent<S: RecordingSource>(source: Arc<S>, partners: Option<[MixSource; 2]>) -> Self {
+    pub fn independent<S: PayloadSource>(source: Arc<S>, partners: Option<[MixSource; 2]>) -> Self {
         Self { is_independent: true, partners, ..Self::new(source) }
     }
 }

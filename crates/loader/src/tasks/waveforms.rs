@@ -19,12 +19,11 @@ use super::{
     waveform_plan::{OtherRecordings, WaveformPlan},
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    dsp::augment::{Augment, AugmentScratch, Clips, Draws, Outcome, PartnerReading, References, StepKind},
+    fallible_alloc,
     seed::{Purpose, hash},
     source::Record,
-    transform::augment::{
-        Augment, AugmentScratch, Clips, Draws, Outcome, PartnerReading, References, StepKind,
-    },
 };
 
 /// How a partner is chosen.
@@ -154,7 +153,7 @@ struct OtherWaveform {
 
 impl fmt::Debug for OtherWaveform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Other").field("planner", &self.planner).finish_non_exhaustive()
+        f.debug_struct("OtherWaveform").field("planner", &self.planner).finish_non_exhaustive()
     }
 }
 

@@ -219,7 +219,7 @@ fn read_in_parts(
     }
     let mut block = blocks.take(len, permit)?;
     if was_part {
-        block.is_sparse();
+        block.advise_sparse();
     }
     let bytes = block.as_mut_slice();
     // With assertions on, the pattern makes a stage that reads outside of its excerpt fail its tests.

@@ -15,7 +15,7 @@ use super::{
     open_batches::{OpenBatches, OpenRow},
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, WholeRecord,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload, WholeRecord,
     columns::ExtraColumn,
     contract::{MemoryLimiter, ReadRecords},
     fallible_alloc,
@@ -77,7 +77,7 @@ impl ReadRows for ArrowReader {
 }
 
 impl ReadRecords for ArrowReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

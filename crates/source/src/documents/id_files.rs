@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use super::{DocumentForm, DocumentRequest};
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload, cancel,
     contract::ReadRecords,
     fallible_alloc,
     ids::IdType,
@@ -315,7 +315,7 @@ impl std::fmt::Debug for IdFilesReader {
 }
 
 impl ReadRecords for IdFilesReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     /// Reads one row.

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::line_index::{LineGroup, LineIndex};
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, cancel,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload, cancel,
     compression::Compression,
     contract::ReadRecords,
     fallible_alloc,
@@ -150,7 +150,7 @@ impl Block {
 }
 
 impl ReadRecords for LinesReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     /// Reads one line.

@@ -240,8 +240,8 @@ impl RowStore for DocumentSource {
         self.traffic().labels()
     }
 
-    fn rest(&self) {
-        self.file_set().storage.rest();
+    fn end_threads(&self) {
+        self.file_set().storage.end_threads();
     }
 
     fn bytes_in_use(&self) -> usize {

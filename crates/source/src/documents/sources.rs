@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{DocumentForm, DocumentSource};
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, Shard, StoredRecording, Traffic,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, Shard, StoredPayload, Traffic,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     open_files::OpenFiles,
@@ -147,8 +147,8 @@ impl RowStore for DocumentSources {
         self.traffic().labels()
     }
 
-    fn rest(&self) {
-        self.parts.iter().for_each(|part| part.rest());
+    fn end_threads(&self) {
+        self.parts.iter().for_each(|part| part.end_threads());
     }
 
     fn bytes_in_use(&self) -> usize {
@@ -192,7 +192,7 @@ impl DocumentsReader {
 }
 
 impl ReadRecords for DocumentsReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::WholeRecord;
 use crate::{
-    Error, ErrorKind, FileRecording, RawRecord, ReadRequest, Result, Segment, StoredRecording,
+    Error, ErrorKind, FileRecording, RawRecord, ReadRequest, Result, Segment, StoredPayload,
     contract::{MemoryLimiter, ReadRecords},
     fields::{Row, Value},
     memory_permits::MemoryPermits,
@@ -169,7 +169,7 @@ impl FilesReader {
             self.last = Some((key, bytes.clone()));
         }
         Ok(RawRecord::new(
-            StoredRecording { bytes, file: Some(Box::new(file)), ..StoredRecording::default() },
+            StoredPayload { bytes, file: Some(Box::new(file)), ..StoredPayload::default() },
             values,
         ))
     }
@@ -404,7 +404,7 @@ impl ReadRows for FilesReader {
 }
 
 impl ReadRecords for FilesReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

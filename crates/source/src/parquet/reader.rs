@@ -20,7 +20,7 @@ use super::{
     values::GroupValues,
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload,
     columns::{ExtraColumn, IdFields, PayloadColumn},
     contract::{MemoryLimiter, Permit, ReadRecords},
     fallible_alloc,
@@ -396,7 +396,7 @@ impl ReadRows for ParquetReader {
 }
 
 impl ReadRecords for ParquetReader {
-    type Payload = StoredRecording;
+    type Payload = StoredPayload;
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {

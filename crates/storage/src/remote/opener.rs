@@ -71,9 +71,9 @@ impl Remote {
     }
 
     /// Ends the threads. The next request starts them again.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn end_threads(&self) {
         if let Some(running) = &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
-            running.rest();
+            running.end_threads();
         }
     }
 

@@ -111,7 +111,7 @@ impl RemoteRuntime {
     }
 
     /// Ends the threads. What they were requesting is given up.
-    pub(super) fn rest(&self) {
+    pub(super) fn end_threads(&self) {
         let taken = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(runtime) = taken else { return };
         if self.process == process::id() {
@@ -218,7 +218,7 @@ impl RemoteRuntime {
 
 impl Drop for RemoteRuntime {
     fn drop(&mut self) {
-        self.rest();
+        self.end_threads();
     }
 }
 

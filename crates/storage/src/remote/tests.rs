@@ -316,6 +316,6 @@ fn threads_start_with_the_first_url_and_end_with_the_source() {
     // They end when a loader is closed, and start again.
     let storage = Remote::default();
     let file = storage.open(Path::new(&server.url)).unwrap();
-    storage.rest();
+    storage.end_threads();
     assert_eq!((file.read_at(&mut read[1..], 1).unwrap(), &read[1..]), (2, &b"bc"[..]));
 }

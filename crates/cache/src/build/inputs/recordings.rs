@@ -7,7 +7,7 @@ use crate::{
     Result,
     build::{DocumentPiece, ReadShard, Skips},
     contract::Payload,
-    source::{OpenRecording, ReadRecordings, WholeRecord, info_of_row},
+    source::{OpenRecording, ReadPayloads, WholeRecord, info_of_row},
 };
 
 pub(super) struct RecordingReader<R> {
@@ -19,13 +19,13 @@ pub(super) struct RecordingReader<R> {
     decoder: AudioDecoder,
 }
 
-impl<R: ReadRecordings + 'static> RecordingReader<R> {
+impl<R: ReadPayloads + 'static> RecordingReader<R> {
     pub(super) fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<InputRows>> {
         Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
     }
 }
 
-impl<R: ReadRecordings> ReadShard<InputRows> for RecordingReader<R> {
+impl<R: ReadPayloads> ReadShard<InputRows> for RecordingReader<R> {
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<InputRows>>> {
         let limits = self.at.limits;
         let begin = self.next;

@@ -218,7 +218,7 @@ impl<C: Collate> Assembler<C> {
 
     /// Returns the counts since the last batch handed out, and resets them: for batches left out, and after
     /// the last batch.
-    pub(crate) fn rest(&mut self) -> Delivered {
+    pub(crate) fn take_rest(&mut self) -> Delivered {
         std::mem::take(&mut self.counts)
     }
 

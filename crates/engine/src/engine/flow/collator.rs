@@ -162,7 +162,7 @@ impl<C: Collate> Pass<C> {
     }
 
     /// Returns the counts since the last batch handed out, and resets them.
-    pub(crate) fn rest(&mut self) -> Delivered {
+    pub(crate) fn take_rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }
 
@@ -175,7 +175,7 @@ impl<C: Collate> Pass<C> {
     ) -> Result<Step<Option<Complete<C::Batch>>>> {
         let mut step = self.receive(timeout, report)?;
         if let Step::Batch(_, Some(complete)) = &mut step {
-            complete.counts = complete.counts + self.rest();
+            complete.counts = complete.counts + self.take_rest();
         }
         Ok(step)
     }
@@ -333,7 +333,7 @@ impl<C: Collate> Collator<'_, C> {
             let at = self.assembler.watch.item(&counters.meters.collate, number);
             self.assembler.watch.spanning("batch", begin, number);
             self.shared.ready.fetch_add(1, Ordering::AcqRel);
-            let (bad, rest) = (std::mem::take(&mut bad), self.assembler.rest());
+            let (bad, rest) = (std::mem::take(&mut bad), self.assembler.take_rest());
             let made = CollatedBatch { outcome, bad, rest, at };
             // The channel is never full.
             if self.to_user.try_send(made).is_err() || is_over {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     LoaderConfig,
-    compose::{Partnering, RowPart},
+    compose::{OtherRecording, Partnering},
     config::{AugmentObject, OrderChoice},
     order::WeightedRows,
     source::{Positions, Recordings},
@@ -28,7 +28,7 @@ pub struct ClipIdentity<'a> {
     /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
     /// The recordings of rows besides their first.
-    pub others: &'a [RowPart],
+    pub others: &'a [OtherRecording],
     pub positions: &'a Positions,
     /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,

@@ -1,27 +1,27 @@
-//! [`RowIdentity`]. Source: own.
+//! [`DatasetIdentity`]. Source: own.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{RowIdentity as IdentityInputs, identity_entry, parameter_identity};
+use super::{DatasetIdentity as IdentityInputs, identity_entry, parameter_identity};
 use crate::{
-    config::RowConfig,
+    config::DatasetConfig,
     seed::mix,
     state::{Identity, Share},
-    tasks::RowShare,
+    tasks::DatasetShare,
 };
 
 /// The values on which the batches of a loader of datasets depend.
-pub struct RowIdentity<'a> {
-    pub config: &'a RowConfig,
-    pub share: &'a RowShare,
+pub struct DatasetIdentity<'a> {
+    pub config: &'a DatasetConfig,
+    pub share: &'a DatasetShare,
     pub text: &'a str,
 }
 
 crate::row_parameters!(parameter_identity);
 
-impl RowIdentity<'_> {
+impl DatasetIdentity<'_> {
     /// For the rows of an epoch, if they are known.
     pub fn identity(&self, n_rows: Option<u64>) -> Identity {
         let mut data = Map::new();

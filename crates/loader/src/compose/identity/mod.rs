@@ -7,7 +7,7 @@ mod documents;
 use serde_json::{Value, json};
 
 pub use clips::ClipIdentity;
-pub use datasets::{RowIdentity, shortened};
+pub use datasets::{DatasetIdentity, shortened};
 pub use documents::TokenIdentity;
 
 use crate::seed::mix;

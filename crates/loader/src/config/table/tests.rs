@@ -36,7 +36,8 @@ fn names_of_other_libraries_are_known() {
 
 #[test]
 fn every_loader_tells_what_replaces_a_parameter() {
-    let tables = [LoaderConfig::TABLE, crate::config::TokenConfig::TABLE, crate::config::RowConfig::TABLE];
+    let tables =
+        [LoaderConfig::TABLE, crate::config::TokenConfig::TABLE, crate::config::DatasetConfig::TABLE];
     for unknown in ["shuffle", "num_workers", "collate_fn", "epochs", "sampler", "drop_lasst", "pin_memory"] {
         for table in tables {
             let advice = table.advice(unknown);

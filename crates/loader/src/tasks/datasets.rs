@@ -40,7 +40,7 @@ pub const UNCOUNTED: u64 = 1 << 40;
 
 /// How batches and ranks divide the rows of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowShare {
+pub struct DatasetShare {
     /// The number of this process, from 0.
     pub rank: u64,
     pub world_size: u64,
@@ -50,7 +50,7 @@ pub struct RowShare {
     pub drop_last: bool,
 }
 
-impl RowShare {
+impl DatasetShare {
     /// Rows of a batch over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.world_size
@@ -82,7 +82,7 @@ pub struct DatasetSource {
     leaves: Dataset,
     /// The lengths of the leaves when they were last asked.
     lengths: Mutex<Arc<[LeafLength]>>,
-    share: RowShare,
+    share: DatasetShare,
 }
 
 impl DatasetSource {
@@ -90,7 +90,7 @@ impl DatasetSource {
     ///
     /// # Errors
     /// Those of leaves.
-    pub fn new(dataset: Dataset, share: RowShare) -> Result<Self> {
+    pub fn new(dataset: Dataset, share: DatasetShare) -> Result<Self> {
         let lengths = Mutex::new(dataset.lengths()?.into());
         Ok(Self { dataset: Mutex::new(dataset.clone()), leaves: dataset, lengths, share })
     }
@@ -299,15 +299,15 @@ impl Task for SharedTask {
 
     type Payload = ();
     type Request<'a> = ();
-    type Maker = RowMaker;
+    type Maker = DatasetBatchMaker;
     type Collate = Handover;
 
     fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
         read(&())
     }
 
-    fn maker(&self) -> RowMaker {
-        RowMaker { dataset: self.0.source.leaves.clone(), task: self.0.clone() }
+    fn maker(&self) -> DatasetBatchMaker {
+        DatasetBatchMaker { dataset: self.0.source.leaves.clone(), task: self.0.clone() }
     }
 
     fn collate(&self, _batches: BatchSizes) -> Handover {
@@ -317,13 +317,13 @@ impl Task for SharedTask {
 
 /// One worker's part of a [`DatasetTask`].
 #[derive(Debug)]
-pub struct RowMaker {
+pub struct DatasetBatchMaker {
     /// The worker's own copy, with its memos of blocks and permutations.
     dataset: Dataset,
     task: Arc<DatasetTask>,
 }
 
-impl RowMaker {
+impl DatasetBatchMaker {
     /// This rank's rows of a batch.
     fn rows(&mut self, epoch: u64, batch: u64) -> Result<Columns> {
         let Self { dataset, task } = self;
@@ -357,7 +357,7 @@ const SHOWN: usize = 16;
 
 /// Adds the batch, and this rank's indices in it, to an error. Any error ends the run: without a row of a
 /// cache, training would see other data.
-fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error {
+fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &DatasetShare) -> Error {
     if error.kind == ErrorKind::Closed {
         return error;
     }
@@ -372,7 +372,7 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
     error
 }
 
-impl ExampleMaker for RowMaker {
+impl ExampleMaker for DatasetBatchMaker {
     type Payload = ();
     type Example = Columns;
 

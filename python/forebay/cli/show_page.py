@@ -127,7 +127,8 @@ def _page(source: str, facts: str, tables: Sequence[Table], what: str, body: str
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name} - forebay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{_breakable(source)}</h1>\n"
+        f"<title>{name} - forebay</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n<h1>{_breakable(source)}</h1>\n"
         f'<p>{html.escape(facts)}</p>\n<div class="tables">\n{_joined(_table, tables)}</div>\n'
         f'<h2 id="rows">{html.escape(what)}</h2>\n{body}\n'
         "</main>\n</body>\n</html>\n"

@@ -9,7 +9,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::{Auto, Plan, Policy},
     memory::RAW_CHANNEL_BYTES,
-    tasks::RowShare,
+    tasks::DatasetShare,
 };
 
 /// Hands the rows of the table of `forebay.cache.DataLoader` to a macro.
@@ -20,7 +20,7 @@ macro_rules! row_parameters {
         $crate::parameter_table! { $with
         /// Parameters of a loader of datasets, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
-        struct RowConfig as "DataLoader" {
+        struct DatasetConfig as "DataLoader" {
         /// The dataset to read. A mixture without a block_size uses the global batch as its block, so that
         /// each batch has fixed counts.
         dataset: Dataset, state(dataset), elsewhere(ds, data, source, data_source);
@@ -66,7 +66,7 @@ macro_rules! row_parameters {
 
 crate::row_parameters!(config_struct);
 
-impl RowConfig {
+impl DatasetConfig {
     /// A configuration with this batch size and the defaults.
     pub fn new(batch_size: i64) -> Self {
         Self { batch_size, ..Self::default() }
@@ -76,7 +76,7 @@ impl RowConfig {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that names every wrong parameter.
-    pub fn check(&self) -> Result<(Plan, RowShare)> {
+    pub fn check(&self) -> Result<(Plan, DatasetShare)> {
         let mut problems = self.problems();
         problems.extend(rank_problem(self.rank, self.world_size));
         let cpus = bound_cpus(self.cpus.as_deref(), &mut problems);
@@ -99,7 +99,7 @@ impl RowConfig {
             policy: Policy { skip_bad: false, ..Policy::default() },
             ..Plan::default()
         };
-        let share = RowShare {
+        let share = DatasetShare {
             rank: self.rank as u64,
             world_size: self.world_size as u64,
             batch_size: self.batch_size as u64,
@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn all_problems_are_told_at_once() {
-        let config = RowConfig {
+        let config = DatasetConfig {
             rank: 2,
             world_size: 2,
             start_step: -1,
             prefetch_batches: CountOrAuto::Exactly(0),
-            ..RowConfig::new(0)
+            ..DatasetConfig::new(0)
         };
         let message = config.check().unwrap_err().message;
         for part in [

@@ -1,4 +1,4 @@
-//! [`StoredRecording`]: what a source reads of a recording, or of a document.
+//! [`StoredPayload`]: what a source reads of a recording, or of a document.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,13 +10,13 @@ use crate::{
     contract::{self, Payload, ReadRecords, Source},
 };
 
-pub type RawRecord = contract::RawRecord<StoredRecording>;
+pub type RawRecord = contract::RawRecord<StoredPayload>;
 
-pub type Record = contract::Record<StoredRecording>;
+pub type Record = contract::Record<StoredPayload>;
 
 /// What a source reads of a recording, or of a document.
 #[derive(Debug, Clone, Default)]
-pub struct StoredRecording {
+pub struct StoredPayload {
     /// The encoded recording, or the document in UTF-8; never empty. A slice of a larger block where rows
     /// were read together. If only an [`excerpt`](crate::ReadRequest::excerpt) was read, the bytes outside it
     /// are unspecified.
@@ -30,28 +30,25 @@ pub struct StoredRecording {
 }
 
 /// A source of recordings or documents.
-pub trait RecordingSource: Source<Reader: ReadRecordings> {}
+pub trait PayloadSource: Source<Reader: ReadPayloads> {}
 
-impl<S: Source<Reader: ReadRecordings>> RecordingSource for S {}
+impl<S: Source<Reader: ReadPayloads>> PayloadSource for S {}
 
 /// Reads recordings or documents, for one thread.
-pub trait ReadRecordings:
-    for<'a> ReadRecords<Payload = StoredRecording, Request<'a> = dyn ReadRequest + 'a>
+pub trait ReadPayloads:
+    for<'a> ReadRecords<Payload = StoredPayload, Request<'a> = dyn ReadRequest + 'a>
 {
 }
 
-impl<R: for<'a> ReadRecords<Payload = StoredRecording, Request<'a> = dyn ReadRequest + 'a>> ReadRecordings
-    for R
-{
-}
+impl<R: for<'a> ReadRecords<Payload = StoredPayload, Request<'a> = dyn ReadRequest + 'a>> ReadPayloads for R {}
 
-impl From<Bytes> for StoredRecording {
+impl From<Bytes> for StoredPayload {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, ..Self::default() }
     }
 }
 
-impl Payload for StoredRecording {
+impl Payload for StoredPayload {
     fn n_bytes(&self) -> usize {
         self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
     }

@@ -36,7 +36,7 @@ def measured(work: Mapping[str, Any]) -> dict[str, Any]:
     `work` has `paths` of recordings, or `shards` and the `column` of recordings in them; `n_workers`, `batch_size`,
     `seconds`, `clip_seconds`, `sample_rate`, and `mel` with `n_fft`, `hop_length`, `n_mels`, or None for waveforms.
     """
-    command = [sys.executable, "-m", "forebay.cli.dataloader"]
+    command = [sys.executable, "-m", "forebay.cli.bench_dataloader"]
     try:
         done = subprocess.run(
             command, input=json.dumps(work), capture_output=True, text=True, check=False,

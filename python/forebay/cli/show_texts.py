@@ -17,7 +17,7 @@ from forebay._core import ConfigError, Tokenizer, TokenLoader
 from forebay._files import write_new
 from forebay.cli import texts
 from forebay.cli.common import counted, out_of, size
-from forebay.cli.page import Table, Token, TokenRow, packed
+from forebay.cli.show_page import Table, Token, TokenRow, packed
 
 __all__ = ["BOTH", "OPTIONS", "add", "run"]
 
