@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from forebay._core import ConfigError
 from forebay.augment import (
     Dither,
     Gain,
@@ -284,8 +285,12 @@ def whisper(
     `start` says whether labels begin with `<|startoftranscript|>`. Models of transformers put it before the labels
     themselves: give them `start=False`, or the decoder reads it twice.
 
+    Raises `ConfigError` for a `language` that is no code, such as "french".
+
     Source: A. Radford et al., Robust speech recognition via large-scale weak supervision (2022), section 2.
     """
+    if not 2 <= len(language) <= 3:
+        raise ConfigError(f"language is {language!r}, must be a code of Whisper's, such as 'en', 'fr' or 'haw'")
     prefix = (*(["<|startoftranscript|>"] if start else []), f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>")
     labels = Tokens(text, tokenizer, prefix=prefix, suffix=("<|endoftext|>",), pad=-100, max_tokens=448)
     return Recipe(

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     access::{Access, Clip, closed, column},
-    compose::{ClassNamesOf, OpenedSource, reading, source_problems},
+    compose::{ClassNamesOf, OpenedSource, source_problems, with_other_recordings},
     config::{AccessConfig, MAX_BATCH_BYTES},
     error::{counted, shown},
     fallible_alloc,
@@ -431,7 +431,7 @@ fn accessed(
     let OpenedSource { source, positions, outputs, others, .. } = opened;
     let source = Arc::new(source);
     let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
-    let audio = reading(audio.clone(), others, (&positions, &starts, &[]));
+    let audio = with_other_recordings(audio.clone(), others, (&positions, &starts, &[]));
     let task = AudioTask::new(audio).with_outputs(outputs);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
     (Access::new(selection, task, given.threads(), given.seed), source, positions)

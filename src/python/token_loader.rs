@@ -97,6 +97,8 @@ pub struct TokenLoader {
 
 /// The batch with which the shares of the tokens are logged, once.
 const REPORT_AT: u64 = 100;
+/// The least batches of a finite pass whose shares are logged at its end: of fewer the tail is much.
+const LEAST_REPORTED: u64 = 20;
 
 #[pymethods]
 impl TokenLoader {
@@ -280,16 +282,18 @@ impl LoaderImpl for TokenLoader {
                 let dropped = packing.dropped + tail;
                 *packing = Packing { documents: 0, tokens: 0, dropped, ..*packing };
             }
+            let n = self.n_batches.load(Ordering::Relaxed);
+            if (LEAST_REPORTED..REPORT_AT).contains(&n) {
+                // So that later passes say it no more.
+                self.n_batches.store(REPORT_AT, Ordering::Relaxed);
+                self.report(n);
+            }
             return Ok(None);
         };
         *self.packing.lock().unwrap_or_else(PoisonError::into_inner) = batch.packing;
         // A loader has one consumer: no other thread counts at the same time.
-        if self.n_batches.fetch_add(1, Ordering::Relaxed) + 1 == REPORT_AT
-            && let Some(shares) = self.shares()
-        {
-            let Packing { delivered, dropped, .. } = batch.packing;
-            let level = if dropped >= delivered / 10 { log::Level::Warn } else { log::Level::Info };
-            log::log!(level, "TokenLoader after {REPORT_AT} batches: {shares}");
+        if self.n_batches.fetch_add(1, Ordering::Relaxed) + 1 == REPORT_AT {
+            self.report(REPORT_AT);
         }
         self.to_dict(py, batch).map(Some)
     }
@@ -382,6 +386,14 @@ impl LoaderImpl for TokenLoader {
 }
 
 impl TokenLoader {
+    /// Logs what became of the tokens of `n` batches: as a warning if many were dropped.
+    fn report(&self, n: u64) {
+        let Some(shares) = self.shares() else { return };
+        let Packing { delivered, dropped, .. } = *self.packing.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = if dropped >= delivered / 10 { log::Level::Warn } else { log::Level::Info };
+        log::log!(level, "TokenLoader after {n} batches: {shares}");
+    }
+
     /// What became of the tokens of this run up to the last batch returned; None before the first batch.
     fn shares(&self) -> Option<String> {
         let Packing { documents, tokens, delivered, dropped, padded, .. } =
@@ -563,7 +575,7 @@ fn unequal_shares_of(config: &TokenConfig, groups: &Groups) -> Option<String> {
     };
     Some(format!(
         "the {n_streams} packers (one or more for each rank) read {} documents in an epoch: {effect}{instead}. Write files with \
-         more and equal row groups, a multiple of {n_streams} in each file; if ranks must take the same number of steps, take a \
+         more and equal row groups (of files of lines: more and equal files), a multiple of {n_streams} in each file; if ranks must take the same number of steps, take a \
          fixed number of batches",
         listed(&rows)
     ))

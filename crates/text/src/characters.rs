@@ -117,17 +117,7 @@ impl Characters {
                 at += char.len_utf8();
                 continue;
             }
-            let (len, id) = found.ok_or_else(|| {
-                let position = text[..at].chars().count();
-                Error::new(
-                    ErrorKind::Corrupt,
-                    format!(
-                        "the character {char:?} (U+{:04X}) at position {position} of the text begins no entry of the vocabulary, \
-                         which has {}; add it to the vocabulary, or replace it in the text",
-                        char as u32, self.n_entries
-                    ),
-                )
-            })?;
+            let (len, id) = found.ok_or_else(|| self.unknown(text, at, char))?;
             if let Some(between) = between {
                 fallible_alloc::push(ids, between)?;
             }
@@ -136,6 +126,27 @@ impl Characters {
             at += len;
         }
         around.map_or(Ok(()), |around| fallible_alloc::push(ids, around))
+    }
+
+    /// The error of a character that begins no entry.
+    fn unknown(&self, text: &str, at: usize, char: char) -> Error {
+        let position = text[..at].chars().count();
+        let is_entry = |other: &str| self.entries.longest(other.as_bytes()).is_some();
+        let remedy = match (char.to_lowercase().to_string(), char.to_uppercase().to_string()) {
+            (small, _) if small.chars().ne([char]) && is_entry(&small) => {
+                format!("{small:?} does, so write the text in small letters, or the vocabulary in capitals")
+            }
+            (_, large) if large.chars().ne([char]) && is_entry(&large) => {
+                format!("{large:?} does, so write the text in capitals, or the vocabulary in small letters")
+            }
+            _ => "add it to the vocabulary, or replace it in the text".to_owned(),
+        };
+        let message = format!(
+            "the character {char:?} (U+{:04X}) at position {position} of the text begins no entry of the vocabulary, which has \
+             {}; {remedy}",
+            char as u32, self.n_entries
+        );
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     /// The number of ids: the entries, and the blank.

@@ -24,8 +24,7 @@ use crate::{
     Error, ErrorKind, Result,
     seed::mix,
     source::{
-        self, AllowPaths, ArrowSource, Entry, FileFormat, MAX_RECORD_BYTES, OpenFiles, PayloadColumn,
-        RawRecord, SourceOptions, parquet::ParquetSource,
+        self, AllowPaths, Entry, FileFormat, MAX_RECORD_BYTES, PayloadColumn, RawRecord, SourceOptions,
     },
     storage::{LocalFiles, Storage},
 };
@@ -174,8 +173,12 @@ impl Files {
 
     fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
         let options = SourceOptions { payload: PayloadColumn::Audio(None), ..self.options() };
+        self.recordings(shard, &options)
+    }
+
+    fn recordings(&self, shard: usize, options: &SourceOptions) -> Result<Arc<source::Recordings>> {
         let entries = [&self.entries[shard..=shard]];
-        source::Recordings::open(&entries, &options).map(Arc::new)
+        source::Recordings::open(&entries, options).map(Arc::new)
     }
 
     /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of
@@ -217,26 +220,16 @@ impl Shards for Files {
         let format = match self.kinds[shard] {
             ShardKind::Rows(format) => format,
             ShardKind::Recordings => {
-                let source = self.table(shard)?;
-                let rows = source.n_rows();
-                return Ok(RecordingReader::over(source.reader(), rows, skip, at));
+                return Ok(RecordingReader::over(&self.table(shard)?, skip, at));
             }
         };
         match (format, &self.projection) {
-            (FileFormat::Parquet, Projection::Recordings { .. }) => {
-                let options = self.options();
-                let source = Arc::new(ParquetSource::open(std::slice::from_ref(path), &options)?);
-                let rows = source.n_rows();
-                Ok(RecordingReader::over(source.reader(), rows, skip, at))
-            }
-            (FileFormat::Arrow, Projection::Recordings { .. }) => {
-                let options = self.options();
-                let source = Arc::new(ArrowSource::open(std::slice::from_ref(path), &options)?);
+            (FileFormat::Parquet | FileFormat::Arrow, Projection::Recordings { .. }) => {
+                let source = self.recordings(shard, &self.options())?;
                 if let Some(damage) = source.shards().first().and_then(|shard| shard.damage.clone()) {
                     return Err(damage);
                 }
-                let rows = source.n_rows();
-                Ok(RecordingReader::over(source.reader(), rows, skip, at))
+                Ok(RecordingReader::over(&source, skip, at))
             }
             (FileFormat::JsonLines, Projection::Recordings { .. }) => wrong("JSON"),
             (_, Projection::Recordings { .. }) => wrong("lines"),

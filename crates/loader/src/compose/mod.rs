@@ -72,6 +72,14 @@ pub struct Composed {
 
 /// Opens the files and plans the batches; `plan` and `audio` are those of [`LoaderConfig::check`].
 ///
+/// Each step needs what those before it found:
+/// 1. Files, rows, targets and other recordings are opened.
+/// 2. Batches by duration are cut by the lengths of the rows, and outputs get their shapes.
+/// 3. The order follows from the files; steps of augmentation know it.
+/// 4. The memory of all this is fitted to the budget.
+/// 5. The rows that are left out become numbers, and the identity of a state is made of all before.
+/// 6. Weights, mixture and excluded rows enter the plan; partners and other recordings the task.
+///
 /// # Errors
 /// As [`OpenedSource::new`]; [`Config`](crate::ErrorKind::Config) if lengths, memory or rows do not fit the
 /// parameters.
@@ -133,7 +141,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
     }
     let source = Arc::new(source);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
-    let mix_sources = backgrounds.into_iter().map(|background| match background {
+    let partners = |background| match background {
         Partnering::Others(source) => {
             let starts = [0, source.n_rows()];
             MixSource::new(source, Arc::new(starts), Vec::new())
@@ -143,9 +151,9 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
             MixSource::new(selection.clone(), starts.clone().into(), exclude)
                 .of_own_rows(positions.clone(), same_class)
         }
-    });
-    audio.mix_sources = mix_sources.collect();
-    let audio = reading(audio, others, (&positions, &starts, &plan.policy.exclude));
+    };
+    audio.mix_sources = backgrounds.into_iter().map(partners).collect();
+    let audio = with_other_recordings(audio, others, (&positions, &starts, &plan.policy.exclude));
     let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
     Ok(Composed {
         config,
@@ -165,7 +173,7 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
 
 /// The plan with the recordings of rows besides their first: of rows at these positions, of sources that
 /// begin at these, without those that are excluded.
-pub fn reading(
+pub fn with_other_recordings(
     audio: AudioPlan,
     others: Vec<OtherRecording>,
     (positions, starts, exclude): (&Positions, &[u64], &[u64]),
@@ -196,7 +204,7 @@ pub fn reading(
         }
     };
     let others = others.into_iter().map(&mut of).collect();
-    let waveforms = audio.waveforms.map(|waveforms| waveforms.reading(others));
+    let waveforms = audio.waveforms.map(|waveforms| waveforms.with_others(others));
     AudioPlan { waveforms, ..audio }
 }
 

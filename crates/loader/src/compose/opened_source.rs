@@ -86,6 +86,7 @@ impl OpenedSource {
             positions = positions.with_windows(windows.into_iter())?;
         }
         let outputs = outputs(config, &source, positions.clone())?;
+        check_cells(config, &outputs, (&source, &positions))?;
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
         let others = other_recordings(config, &source, &positions)?;
         tell_of_rate(config, &source, rate);
@@ -206,6 +207,12 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
             });
             continue;
         }
+        if let Some(list) = names.iter().find(|name| name.starts_with('[') && name.ends_with(']')) {
+            log::warn!(
+                "column {column:?} has a class {list:?}, which seems to be a list in a text; write its names with a separator, as \
+                 in \"owl;wren\", for MultiHot({column:?}, classes=\"data\", separator=\";\"), or as lists in JSON lines or Parquet"
+            );
+        }
         tell(&format!("column {column:?}"), names, &|separator| {
             format!(
                 "give targets=forebay.targets.MultiHot({column:?}, classes=\"data\", separator=\"{separator}\")"
@@ -224,6 +231,55 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
             format!("give Balanced({:?}, separator=\"{separator}\")", balance.column)
         });
     }
+}
+
+/// Checks what targets take of tables, which are in memory: a wrong value would end a run when its row is read.
+///
+/// # Errors
+/// Those of [`Target::check_cell`], for a row that is read.
+fn check_cells(
+    config: &LoaderConfig,
+    outputs: &Outputs,
+    (source, positions): (&Recordings, &Positions),
+) -> Result<(), Error> {
+    /// The most wrong rows of a table that are looked at: they may all be left out.
+    const MOST: usize = 1000;
+    #[derive(Default)]
+    struct Wrong {
+        n_rows: u64,
+        rows: Vec<(u64, Error)>,
+    }
+    if !source.is_of_files() {
+        return Ok(());
+    }
+    let columns = source.column_names();
+    for target in outputs.targets().filter(|target| columns.iter().any(|name| name == target.column_name())) {
+        let keep = |wrong: &mut Wrong, value: Result<&Value, Error>| {
+            if let Some(error) = value.ok().and_then(|value| target.check_cell(value).err())
+                && wrong.rows.len() < MOST
+            {
+                // bounded: MOST of them.
+                wrong.rows.push((wrong.n_rows, error));
+            }
+            wrong.n_rows += 1;
+            Ok(())
+        };
+        let found = source.collect(target.column_name(), keep)?;
+        if found.iter().all(|wrong| wrong.rows.is_empty()) {
+            continue;
+        }
+        let exclude = config.exclude.rows(source.shards(), &config.tracks())?;
+        for (shard, wrong) in source.shards().iter().zip(found) {
+            let is_read = |row: u64| {
+                let row = shard.first_row + row;
+                !positions.of_row(row).is_empty() && !exclude.contains(&row)
+            };
+            if let Some((row, error)) = wrong.rows.into_iter().find(|(row, _)| is_read(*row)) {
+                return Err(error.in_shard(&shard.path).at_row(row));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens the recordings that steps of augmentation read, and checks that the targets can be mixed.

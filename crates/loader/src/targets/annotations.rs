@@ -146,6 +146,11 @@ impl Annotations {
         self.by_path.get(stem).cloned()
     }
 
+    /// When the last event of the recording at `path` begins.
+    pub fn last_start(&self, path: &str) -> Option<f64> {
+        self.events[self.find(path)?].last().map(|event| event.start)
+    }
+
     /// The events of the recording at `path` that may overlap these seconds, and a number of the recording.
     fn within(&self, path: &str, [start, end]: [f64; 2]) -> (u64, &[AnnotatedEvent]) {
         let range = self.find(path).unwrap_or(0..0);

@@ -54,6 +54,7 @@ impl Target {
             times: None,
             vocabulary,
             is_told: Arc::default(),
+            is_late_told: Arc::default(),
         })
     }
 
@@ -119,6 +120,7 @@ impl Target {
             times,
             vocabulary,
             is_told: Arc::default(),
+            is_late_told: Arc::default(),
             config,
         })
     }
@@ -190,6 +192,7 @@ impl Target {
             times: None,
             vocabulary,
             is_told: Arc::default(),
+            is_late_told: Arc::default(),
         })
     }
 }

@@ -198,7 +198,7 @@ pub(super) fn seconds(value: &Value) -> Option<f64> {
 /// The error of a row whose text has a character that the vocabulary lacks.
 pub(super) fn unknown_character(column: &str, error: &Error) -> Error {
     let message = format!(
-        "column {column:?} has text with an unknown character: {}; or give unknown=\"ignore\"",
+        "column {column:?} has text with an unknown character: {}; unknown=\"ignore\" leaves such characters out",
         error.message
     );
     Error::new(ErrorKind::Schema, message)

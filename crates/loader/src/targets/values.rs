@@ -54,11 +54,11 @@ impl Target {
                 }
                 Value::Text(_) => Ok(value.clone()),
                 _ if self.config.null.is_some() => Ok(Value::Text("".into())),
-                _ => Err(self.wrong("is null", "give null=\"empty\"")),
+                _ => Err(self.null_text()),
             },
             TargetForm::Tokens(rule) => {
                 if matches!(value, Value::Null) && self.config.null.is_none() {
-                    return Err(self.wrong("is null", "give null=\"empty\""));
+                    return Err(self.null_text());
                 }
                 let times = self.times.map(|times| times.map(|at| values.get(at).unwrap_or(&Value::Null)));
                 let ids = rule.ids(value, times, clip, seed).map_err(|error| {
@@ -81,6 +81,44 @@ impl Target {
             TargetForm::Frames(_) | TargetForm::Sequence(_) | TargetForm::Words(_) => {
                 Err(self.wrong("is that of a clip", "its time is not known"))
             }
+        }
+    }
+
+    /// Checks a cell of the target's column, as far as its value depends on nothing else.
+    ///
+    /// # Errors
+    /// As [`Self::value`].
+    pub fn check_cell(&self, cell: &Value) -> Result<()> {
+        let is_null = matches!(cell, Value::Null);
+        match &self.config.form {
+            TargetForm::MultiHot { smoothing, separator, .. } => {
+                let maps = &self.vocabulary.maps;
+                let first = ClassCell { column: &self.config.column, value: cell, weight: 1.0, maps };
+                self.multi_hot(first, None, *smoothing, separator.as_deref(), 0).map(drop)
+            }
+            TargetForm::Class => self.class(cell, 0).map(drop),
+            TargetForm::Number if !is_null => self.number(cell).map(drop),
+            TargetForm::Number | TargetForm::Text { .. } | TargetForm::Tokens(_) if is_null => {
+                let empty = Row::default();
+                self.value(&empty, 0, ClipSeconds::default(), None).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Logs, once, that an annotation of a recording of so many seconds begins far behind its end: then times
+    /// are most likely in another unit.
+    pub fn check_times(&self, values: &Row, seconds: f64) {
+        const FAR: f64 = 10.0;
+        let Some(all) = self.annotations() else { return };
+        let Some(Value::Text(path)) = values.get(self.value) else { return };
+        let Some(last) = all.last_start(path).filter(|&last| last > FAR * seconds) else { return };
+        if !self.is_late_told.load(Relaxed) && !self.is_late_told.swap(true, Relaxed) {
+            log::warn!(
+                "target {:?}: an annotation of {path:?} begins at {last} s, and the recording has {seconds:.1} s; times are \
+                 seconds, so divide those of milliseconds by 1000",
+                self.config.name
+            );
         }
     }
 
@@ -107,6 +145,14 @@ impl Target {
         Value::Sparse(Arc::new(Sparse { others: 0.0, values: hot.into() }))
     }
 
+    fn null_text(&self) -> Error {
+        let remedy = format!(
+            "give null=\"empty\", or leave such rows out: sampling=forebay.sampling.Where({:?}, is_null=False)",
+            self.config.column
+        );
+        self.wrong("is null", &remedy)
+    }
+
     pub(super) fn wrong(&self, found: &str, remedy: &str) -> Error {
         let TargetConfig { name, column, .. } = &self.config;
         Error::new(ErrorKind::Schema, format!("target {name:?}: column {column:?} {found}; {remedy}"))
@@ -120,6 +166,9 @@ impl Target {
         let remedy = match self.vocabulary.separator(key) {
             Some(separator) => {
                 format!("it joins several classes: use MultiHot({column:?}, ..., separator=\"{separator}\")")
+            }
+            None if matches!(self.config.form, TargetForm::Class) => {
+                "add it to classes, or give unknown=\"ignore\", which makes it -1: the ignore_index of the loss".to_owned()
             }
             None => "add it to classes, or give unknown=\"ignore\"".to_owned(),
         };

@@ -307,6 +307,10 @@ impl ClipMaker {
         if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
             self.check_text(text, opened.info, made[0].speed);
         }
+        if record.payload.file.as_ref().is_none_or(|file| file.segment.is_none()) {
+            let seconds = opened.info.seconds();
+            self.task.outputs.targets().for_each(|target| target.check_times(&record.values, seconds));
+        }
         self.assemble(record, opened.row_start(), features, &made)
     }
 

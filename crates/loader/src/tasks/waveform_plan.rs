@@ -81,7 +81,7 @@ impl WaveformPlan {
 
     /// The same with the recordings besides the first, in their order.
     #[must_use]
-    pub fn reading(self, others: Vec<OtherRecordings>) -> Self {
+    pub fn with_others(self, others: Vec<OtherRecordings>) -> Self {
         Self { others, ..self }
     }
 

@@ -195,7 +195,7 @@ const LENGTHS: [(&str, &str); 3] = [("offset", "duration"), ("start", "duration"
 const WITHIN: &str = "fileoffsets";
 
 /// A name in small letters and digits alone: `Begin Time (s)` is `begintimes`.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     name.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
@@ -226,7 +226,13 @@ pub(super) struct TableRequest<'a> {
 /// The first columns of a table, for messages.
 pub(super) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 30;
-    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    /// The most letters of a name: a text that is no table has lines as names.
+    const LONGEST: usize = 40;
+    let short = |name: &String| match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{:?}...", &name[..end]),
+        None => format!("{name:?}"),
+    };
+    let shown: Vec<_> = names.iter().take(SHOWN).map(short).collect();
     let more = names.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     if shown.is_empty() {
@@ -271,7 +277,7 @@ impl Roles {
             };
             return Err(wrong(format!(
                 "no column has paths: expected is one named path, file_name, filepath, audio or the like, or name it with \
-                 path_column=, or several with audio=; {}{hint}",
+                 audio_column= (of a Manifest: path_column=), or several with audio=; {}{hint}",
                 listed(names)
             )));
         }
@@ -302,8 +308,8 @@ impl Roles {
         let within = if is_raven && path.is_some() { usual(WITHIN) } else { None };
         if path.is_none() && start.is_none() && end.is_none() {
             return Err(wrong(format!(
-                "no column has paths and none has starts and ends, as labels of Audacity have; name them with path_column=, \
-                 start= and end=; {}",
+                "no column has paths and none has starts and ends, as labels of Audacity have; name them as path_column, start \
+                 and end of a forebay.Manifest; {}",
                 listed(names)
             )));
         }

@@ -1,13 +1,15 @@
 //! [`TablePlan`]: what is read as one table, and how it is opened.
 
 use std::{
+    collections::HashMap,
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::{
     column::{Cell, ColumnBuilder},
-    manifest::{Manifest, RowSource, TableRequest},
+    manifest::{Manifest, RowSource, TableRequest, plain},
     names::TextList,
     rows::TableBuilder,
     table::{RecordingTable, check_named},
@@ -97,6 +99,9 @@ impl RecordingTable {
         };
         // A file beside the table is named already.
         read.map_err(|error| if error.place.shard.is_some() { error } else { error.in_shard(&path) })?;
+        if *asked.label == ColumnChoice::Usual && builder.label_name.is_none() {
+            tell_of_label(&path, &builder.schema, asked.others);
+        }
         let of_root;
         let archives = match archives {
             None if in_archives => {
@@ -160,6 +165,9 @@ impl RecordingTable {
         {
             log::warn!("{}: {reason}", folder.display());
         }
+        if all_below && *asked.label == ColumnChoice::Usual {
+            tell_of_nested(folder, files);
+        }
         if all_below {
             let mut label = ColumnBuilder::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
@@ -210,6 +218,47 @@ fn named_by_loader(manifest: &Manifest, column: &str) -> Result<Manifest> {
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok(Manifest { path_column: Some(column.to_owned()), ..manifest.clone() })
+}
+
+/// Warns if no column is the label, but one has a name that people give to labels.
+fn tell_of_label(path: &Path, schema: &[SchemaColumn], read: &[String]) {
+    const NAMES: [&str; 9] =
+        ["label", "labels", "class", "classname", "species", "ebirdcode", "primarylabel", "category", "tag"];
+    let is_usual = |name: &str| NAMES.contains(&&*plain(name));
+    if let Some(column) = schema.iter().find(|column| is_usual(&column.name) && !read.contains(&column.name))
+    {
+        log::warn!(
+            "{}: no column is called label, so batches have no label; to have {:?} as the label, pass label_column={:?} or targets=",
+            path.display(),
+            column.name,
+            column.name
+        );
+    }
+}
+
+/// Warns if two folders have one name, which makes their recordings one class.
+fn tell_of_nested(folder: &Path, files: &[PathBuf]) {
+    let mut folders: HashMap<&OsStr, &Path> = HashMap::new();
+    let mut last = None;
+    for file in files {
+        let Some(above) = file.parent() else { continue };
+        // Files of a folder follow each other.
+        if last.replace(above) == Some(above) {
+            continue;
+        }
+        let Some(name) = above.file_name() else { continue };
+        let first = *folders.entry(name).or_insert(above);
+        if first != above {
+            log::warn!(
+                "{}: the folders {} and {} have one name, so their recordings are one class, {name:?}: the class of a recording is \
+                 the folder directly above it; for other classes give a table, such as forebay.Manifest(rows)",
+                folder.display(),
+                first.display(),
+                above.display()
+            );
+            return;
+        }
+    }
 }
 
 /// Whether a path is that of tar archives.

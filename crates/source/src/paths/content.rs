@@ -28,6 +28,8 @@ pub(super) struct FolderContent {
     /// Recordings, and the tables that describe them, for a reader of recordings.
     pub recordings: Vec<PathBuf>,
     pub metadata: Vec<PathBuf>,
+    /// A table at the top whose name does not say that it describes the folder.
+    pub unread_table: Option<PathBuf>,
     pub tables: Vec<FolderTable>,
     /// The first folder below it whose files say that it has tables.
     pub inner: Option<PathBuf>,

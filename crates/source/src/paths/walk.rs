@@ -43,6 +43,12 @@ pub(crate) struct RecordingFolder {
     pub tables: Vec<FolderTable>,
 }
 
+/// Whether a file in a folder of recordings is most likely a table of them.
+fn is_unread_table(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ["csv", "tsv", "jsonl"].iter().any(|table| ending.eq_ignore_ascii_case(table)))
+}
+
 /// Whether a path that does not exist has the form of a data set of the Hub, `owner/name`.
 fn is_of_hub(path: &Path) -> bool {
     let is_name = |part: &OsStr| {
@@ -184,7 +190,17 @@ impl<'a> FolderWalk<'a> {
         if !found.recordings.is_empty() && are_metadata(&files[before..]) {
             files.truncate(before);
             found.warn(folder);
-            let FolderContent { recordings, metadata, .. } = found;
+            let FolderContent { recordings, metadata, unread_table, .. } = found;
+            // Recordings in folders have these as labels.
+            let is_at_top = |recording: &PathBuf| recording.parent() == Some(folder);
+            if let Some(table) =
+                unread_table.filter(|_| metadata.is_empty() && recordings.iter().any(is_at_top))
+            {
+                log::warn!(
+                    "{} is not read, and recordings have no labels: pass the table in place of its folder",
+                    table.display()
+                );
+            }
             // A table at the top says itself what is to be read.
             let is_told = metadata.iter().any(|table| table.parent() == Some(folder));
             if let Some(message) = splits::of_recordings(folder, &recordings).filter(|_| !is_told) {
@@ -307,6 +323,8 @@ impl<'a> FolderWalk<'a> {
                 let is_copy = || found.metadata.last().is_some_and(|table| plain(table) == plain(&path));
                 if self.reads == Reads::Recordings && is_metadata(name) && !is_copy() {
                     fallible_alloc::push(&mut found.metadata, path.clone())?;
+                } else if way.depth == 1 && is_unread_table(&path) {
+                    found.unread_table.get_or_insert_with(|| path.clone());
                 }
                 if self.reads == Reads::Recordings
                     && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))

@@ -1,17 +1,19 @@
 //! Pieces of the recordings of a shard or a table.
 
+use std::sync::Arc;
+
 use forebay_audio::AudioDecoder;
 
 use super::{BatchPosition, InputRows};
 use crate::{
     Result,
     build::{DocumentPiece, ReadShard, Skips},
-    contract::Payload,
-    source::{OpenRecording, ReadPayloads, WholeRecord, info_of_row},
+    contract::{Payload, ReadRecords, Source},
+    source::{OpenRecording, Recordings, RecordingsReader, WholeRecord, info_of_row},
 };
 
-pub(super) struct RecordingReader<R> {
-    reader: R,
+pub(super) struct RecordingReader {
+    reader: RecordingsReader,
     next: u64,
     rows: u64,
     at: BatchPosition,
@@ -19,13 +21,18 @@ pub(super) struct RecordingReader<R> {
     decoder: AudioDecoder,
 }
 
-impl<R: ReadPayloads + 'static> RecordingReader<R> {
-    pub(super) fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<InputRows>> {
-        Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
+impl RecordingReader {
+    pub(super) fn over(
+        source: &Arc<Recordings>,
+        skip: u64,
+        at: BatchPosition,
+    ) -> Box<dyn ReadShard<InputRows>> {
+        let rows = source.n_rows();
+        Box::new(Self { reader: source.reader(), next: skip, rows, at, decoder: AudioDecoder::new() })
     }
 }
 
-impl<R: ReadPayloads> ReadShard<InputRows> for RecordingReader<R> {
+impl ReadShard<InputRows> for RecordingReader {
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<InputRows>>> {
         let limits = self.at.limits;
         let begin = self.next;

@@ -1,0 +1,147 @@
+"""What a new user does wrong in the first hour, and is told before the first batch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay import Manifest, sampling, targets
+from recordings import TINY
+from tables import write_recordings
+
+ONE_PASS: dict[str, Any] = {**TINY, "batch_size": 4, "infinite": False, "order": "sequential"}
+
+
+def made(files: Any, **given: Any) -> list[dict[str, Any]]:
+    with forebay.Loader(files, **{**ONE_PASS, **given}) as loader:
+        return list(loader)
+
+
+def table(folder: Path, column: str, cells: list[str], name: str = "t.csv") -> Path:
+    """A table of recordings beside it, with a column of text."""
+    names = write_recordings(folder, len(cells))
+    lines = [f'{path},"{cell}"' for path, cell in zip(names, cells, strict=True)]
+    (folder / name).write_text("\n".join([f"path,{column}", *lines]) + "\n")
+    return folder / name
+
+
+def told(caplog: pytest.LogCaptureFixture, part: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if part in record.getMessage()]
+
+
+def test_folders_of_one_name_are_one_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("bird/a", "bird/b", "insect/a"):
+        write_recordings(tmp_path / name, 2)
+    with forebay.Loader(tmp_path, **ONE_PASS) as loader:
+        assert loader.class_names == ["a", "b"]
+    [message] = told(caplog, "have one name")
+    assert f"the folders {tmp_path}/bird/a and {tmp_path}/insect/a have one name" in message
+    caplog.clear()
+    made(tmp_path, targets={})
+    made(tmp_path, label_column="")
+    made(tmp_path / "bird")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("column", ["species", "ebird_code", "Label", "Primary Label"])
+def test_a_label_of_another_name(column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = table(tmp_path, column, ["owl", "wren", "owl", "jay"])
+    assert "label" not in made(source)[0]
+    [message] = told(caplog, "have no label")
+    assert f'label_column="{column}"' in message
+    caplog.clear()
+    assert made(source, label_column=column)[0]["label"].tolist() == [1, 2, 1, 0]
+    for given in ({"columns": [column]}, {"targets": {}}, {"label_column": ""}):
+        made(source, **given)
+    assert not caplog.records
+
+
+def test_a_table_beside_recordings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = table(tmp_path / "flat", "label", ["owl", "wren"], "labels.csv")
+    made(source.parent)
+    assert told(caplog, f"{source} is not read")
+    caplog.clear()
+    made(source)
+    source.rename(source.with_name("metadata.csv"))
+    made(source.parent)
+    # Recordings in folders have labels.
+    write_recordings(tmp_path / "classes" / "owl", 2)
+    (tmp_path / "classes" / "readme.csv").write_text("a,b\n")
+    made(tmp_path / "classes")
+    assert not caplog.records
+
+
+KNOWN = ["owl", "wren"]
+
+
+@pytest.mark.parametrize("kind", [targets.ClassIndex, targets.MultiHot])
+def test_an_unknown_class_is_told_before_the_first_batch(kind: Any, tmp_path: Path) -> None:
+    source = table(tmp_path, "species", ["owl", "wren", "owl", "jay", "wren"])
+    given: dict[str, Any] = {"targets": {"label": kind("species", classes=KNOWN)}}
+    message = r't\.csv, row 3: .*"jay", which is no class: the 2 classes are "owl", "wren"'
+    with pytest.raises(forebay.ConfigError, match=message):
+        forebay.Loader(source, **ONE_PASS, **given)
+    # But only if it is read.
+    assert sum(len(batch["index"]) for batch in made(source, **given, exclude=[3])) == 4
+    chosen = sampling.Where("species", values=KNOWN)
+    assert sum(len(batch["index"]) for batch in made(source, **given, sampling=chosen)) == 4
+    known = {"targets": {"label": kind("species", classes=KNOWN, unknown="ignore")}}
+    assert sum(len(batch["index"]) for batch in made(source, **known)) == 5
+
+
+def test_an_unknown_folder_is_told_before_the_first_batch(tmp_path: Path) -> None:
+    for name in ("jay", "owl", "wren"):
+        write_recordings(tmp_path / name, 2)
+    with pytest.raises(forebay.ConfigError, match=r'"jay", which is no class.*-1: the ignore_index of the loss'):
+        forebay.Loader(tmp_path, **ONE_PASS, targets=targets.ClassIndex("label", classes=KNOWN))
+
+
+def test_a_null_is_told_before_the_first_batch(tmp_path: Path) -> None:
+    names = write_recordings(tmp_path, 3)
+    rows = [
+        {"path": name, "text": text, "x": x}
+        for name, text, x in zip(names, ["a", None, "b"], [1, 2, None], strict=True)
+    ]
+    source = Manifest(rows, root=tmp_path)
+    for target in (targets.Text("text", null="error"), targets.Characters("text", "ab")):
+        with pytest.raises(forebay.ConfigError, match=r'null; give null="empty".*Where\("text", is_null=False\)'):
+            forebay.Loader(source, **ONE_PASS, targets=target)
+    with pytest.raises(forebay.ConfigError, match=r"null; give null=, a number"):
+        forebay.Loader(source, **ONE_PASS, targets=targets.Number("x"))
+    chosen = sampling.Where("text", is_null=False)
+    assert made(source, targets={"text": targets.Text("text")}, sampling=chosen)[0]["text"] == ["a", "b"]
+
+
+def test_a_list_in_a_text_is_no_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = table(tmp_path, "others", ["['owl', 'jay']", "[]", "['wren']"])
+    with forebay.Loader(source, **ONE_PASS, targets=targets.MultiHot("others", classes="data")):
+        [message] = told(caplog, "a list in a text")
+    assert "has a class \"['owl', 'jay']\"" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "vocabulary", "remedy"),
+    [
+        ("Abc", "abc", '"a" does, so write the text in small letters'),
+        ("abc", "ABC", '"A" does, so write the text in capitals'),
+        ("abc?", "abc", "add it to the vocabulary, or replace it in the text"),
+    ],
+)
+def test_letters_of_another_case(text: str, vocabulary: str, remedy: str, tmp_path: Path) -> None:
+    source = table(tmp_path, "text", [text])
+    with pytest.raises(forebay.ConfigError) as caught:
+        made(source, targets=targets.Characters("text", vocabulary))
+    assert remedy in str(caught.value)
+    assert 'unknown="ignore" leaves such characters out' in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [targets.Annotations, targets.Frames])
+def test_times_in_milliseconds(kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [name] = write_recordings(tmp_path, 1)
+    for times, expected in (([0.0, 10.0], 1), ([0.0, 0.01], 0)):
+        rows = [(name, *times, "owl"), (name, times[1], times[1] * 2, "owl")]
+        caplog.clear()
+        made([tmp_path / name], targets={"events": kind(rows)})
+        found = told(caplog, "times are seconds")
+        assert len(found) == expected
