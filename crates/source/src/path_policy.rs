@@ -107,7 +107,8 @@ impl PathPolicy {
         Ok(Err(Outside { path, home }))
     }
 
-    /// The end of a message about a file outside: which folders were tried, and which parameter would allow it.
+    /// The end of a message about a file outside: which folders were tried, and which parameter would allow
+    /// it.
     pub(crate) fn advice(&self, path: &Path, trusted: &str) -> String {
         let folder = path.parent().unwrap_or(path);
         let allowed = match &self.allowed {

@@ -55,8 +55,8 @@ type OpenRows = fn(Arc<dyn Storage>, &[PathBuf], &[usize], &SourceOptions) -> Re
 const FORMATS: &[(FileFormat, OpenRows)] =
     &[(FileFormat::Arrow, arrow::open_rows), (FileFormat::Parquet, parquet::open_rows)];
 
-/// How the shards of a loader are opened, by the endings of their names. Those whose names say nothing are what
-/// the first of them begins as.
+/// How the shards of a loader are opened, by the endings of their names. Those whose names say nothing are
+/// what the first of them begins as.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] for several formats; those of reading the first file whose name says nothing.

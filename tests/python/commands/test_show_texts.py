@@ -25,7 +25,7 @@ from paths import DATA
 TEXTS = [document(number) for number in range(200)]
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "div", "table", "caption", "tr", "th",
-    "td", "span", "ol", "li", "dl", "dt", "dd",
+    "td", "span", "ol", "li", "dl", "dt", "dd", "wbr",
 }  # fmt: skip
 
 

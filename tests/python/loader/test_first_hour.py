@@ -97,6 +97,12 @@ def test_an_unknown_folder_is_told_before_the_first_batch(tmp_path: Path) -> Non
         forebay.Loader(tmp_path, **ONE_PASS, targets=targets.ClassIndex("label", classes=KNOWN))
 
 
+def test_a_label_without_targets_is_anything(tmp_path: Path) -> None:
+    source = table(tmp_path, "label", ["owl", "wren", "", "jay"])
+    found = made(source, sampling=sampling.Balanced("label"))
+    assert set(found[0]["label"].tolist()) <= {-1, 0, 1, 2}
+
+
 def test_a_null_is_told_before_the_first_batch(tmp_path: Path) -> None:
     names = write_recordings(tmp_path, 3)
     rows = [

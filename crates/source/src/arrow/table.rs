@@ -226,8 +226,8 @@ impl ArrowTable {
         Some(Arc::new(Field::new("values", (**values).clone(), true)))
     }
 
-    /// The requested buffers of `batch`, read and decompressed, as a new body; and where each of its buffers is
-    /// there, empty for those that were not requested.
+    /// The requested buffers of `batch`, read and decompressed, as a new body; and where each of its buffers
+    /// is there, empty for those that were not requested.
     fn own_body(
         &self,
         batch: arrow_ipc::RecordBatch<'_>,
