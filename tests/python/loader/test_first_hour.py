@@ -52,7 +52,8 @@ def test_a_label_of_another_name(column: str, tmp_path: Path, caplog: pytest.Log
     assert f'label_column="{column}"' in message
     caplog.clear()
     assert made(source, label_column=column)[0]["label"].tolist() == [1, 2, 1, 0]
-    for given in ({"columns": [column]}, {"targets": {}}, {"label_column": ""}):
+    silent: list[dict[str, Any]] = [{"columns": [column]}, {"targets": {}}, {"label_column": ""}]
+    for given in silent:
         made(source, **given)
     assert not caplog.records
 
