@@ -152,3 +152,11 @@ def test_times_in_milliseconds(kind: Any, tmp_path: Path, caplog: pytest.LogCapt
         made([tmp_path / name], targets={"events": kind(rows)})
         found = told(caplog, "times are seconds")
         assert len(found) == expected
+
+
+@pytest.mark.parametrize(("end", "n"), [(20, 1), (0.02, 0), (0.1, 0), (None, 0)])
+def test_segments_in_milliseconds(end: float | None, n: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [name] = write_recordings(tmp_path, 1)
+    rows = [{"path": name, "start": 0, "end": end}] * 2
+    assert len(made(Manifest(rows, root=tmp_path))) == 1
+    assert len(told(caplog, "segments are seconds")) == n

@@ -40,7 +40,7 @@ use crate::{
     fields::{ColumnPool, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Length},
-    source::{ReadRequest, Record, StoredPayload},
+    source::{ReadRequest, Record, Segment, StoredPayload},
     targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
 };
 
@@ -92,6 +92,8 @@ pub struct AudioTask {
     pool: Arc<SharedPool>,
     /// The target that is the text of a whole recording, until it was logged that a clip is a part of one.
     text: Option<Arc<(String, AtomicBool)>>,
+    /// Whether it was logged that a segment ends far behind its recording.
+    is_segment_told: Arc<AtomicBool>,
 }
 
 impl AudioTask {
@@ -99,7 +101,14 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Self {
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Self { planner: ClipPlanner::new(plan), spare, outputs, pool, text: None }
+        Self {
+            planner: ClipPlanner::new(plan),
+            spare,
+            outputs,
+            pool,
+            text: None,
+            is_segment_told: Arc::default(),
+        }
     }
 
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
@@ -295,6 +304,25 @@ impl ClipMaker {
         );
     }
 
+    /// Logs, once for all workers, that a segment, of which the recording has so many seconds, is said to be
+    /// much longer: then its times are most likely in another unit.
+    fn check_segment(&self, segment: Segment, seconds: f64) {
+        const FAR: f64 = 10.0;
+        let Segment::Seconds(start, end) = segment else { return };
+        let is_told = &self.task.is_segment_told;
+        if end.is_infinite()
+            || end - start <= FAR * seconds
+            || is_told.load(Ordering::Relaxed)
+            || is_told.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        log::warn!(
+            "a segment from {start} s to {end} s ends with its recording after {seconds:.2} s; segments are seconds: those of \
+             milliseconds must be divided by 1000, those of samples have Manifest(unit=\"samples\")"
+        );
+    }
+
     /// The example of the clip that begins there.
     ///
     /// # Errors
@@ -307,9 +335,12 @@ impl ClipMaker {
         if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
             self.check_text(text, opened.info, made[0].speed);
         }
-        if record.payload.file.as_ref().is_none_or(|file| file.segment.is_none()) {
-            let seconds = opened.info.seconds();
-            self.task.outputs.targets().for_each(|target| target.check_times(&record.values, seconds));
+        let seconds = opened.info.seconds();
+        match record.payload.file.as_ref().and_then(|file| file.segment) {
+            None => {
+                self.task.outputs.targets().for_each(|target| target.check_times(&record.values, seconds))
+            }
+            Some(segment) => self.check_segment(segment, seconds),
         }
         self.assemble(record, opened.row_start(), features, &made)
     }
