@@ -36,7 +36,7 @@ MODULES = {
 }
 """The public modules, in the order of their pages."""
 
-ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "rows"}
+ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "datasets"}
 """The classes whose parameters are a table in `crates/loader/src/config`, by its name; that of `Loader` is in
 docs/parameters.md."""
 WIDTH = 84

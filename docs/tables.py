@@ -1,7 +1,7 @@
 """Writes the signatures in the stub and the tables in docs/parameters.md from the tables of parameters.
 
 `python docs/tables.py` rewrites both files with the installed forebay. `--check` only prints the differences;
-`tests/python/project/test_signature.py` runs it. The tables are `loader.rs`, `tokens.rs` and `rows.rs` in
+`tests/python/project/test_signature.py` runs it. The tables are `loader.rs`, `tokens.rs` and `datasets.rs` in
 `crates/loader/src/config`.
 """
 
