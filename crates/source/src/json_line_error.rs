@@ -1,4 +1,4 @@
-//! Why a line, or another text of its own, is no JSON.
+//! Why a line, or another text of its own, is not JSON.
 
 use std::{error, fmt};
 

@@ -59,7 +59,8 @@ const FORMATS: &[(FileFormat, OpenRows)] =
 /// what the first of them begins as.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for several formats; those of reading the first file whose name says nothing.
+/// [`ErrorKind::Config`] for several formats; as [`FileFormat::detect`], of the first file whose name says
+/// nothing.
 fn opener_of(storage: &Arc<dyn Storage>, shards: &[PathBuf]) -> Result<OpenRows> {
     let unnamed = shards.iter().find(|path| FileFormat::of_name(path).is_none());
     let detected = unnamed.map(|path| FileFormat::detect(storage, &Arc::from(path.as_path()))).transpose()?;

@@ -66,6 +66,8 @@ def test_all_text_is_escaped(tmp_path: Path) -> None:
     path = write(folder / "a", table(columns, {"label": {"_type": "ClassLabel", "names": [EVIL]}}), "stream")
     page = shown(path, tmp_path / "a.html")
     assert not page.all("script")
+    # Paths may break behind each slash.
+    assert len(page.all("wbr")) >= str(path).count("/")
     assert {tag for tag, _ in page.tags} <= {
         "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "div", "table", "caption", "tr",
         "th", "td", "span", "ul", "li", "figure", "figcaption", "img", "audio", "dl", "dt", "dd", "wbr",

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Manifest, sampling, targets
+from forebay import Manifest, recipes, sampling, targets
 from recordings import TINY
-from tables import write_recordings
+from tables import write_recordings, write_tar
 
 ONE_PASS: dict[str, Any] = {**TINY, "batch_size": 4, "infinite": False, "order": "sequential"}
 
@@ -160,3 +160,25 @@ def test_segments_in_milliseconds(end: float | None, n: int, tmp_path: Path, cap
     rows = [{"path": name, "start": 0, "end": end}] * 2
     assert len(made(Manifest(rows, root=tmp_path))) == 1
     assert len(told(caplog, "segments are seconds")) == n
+
+
+def test_lines_of_a_text_are_no_names(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("I do, not need, " + "b" * 5000 + "\n")
+    with pytest.raises(forebay.ConfigError, match=r"no column has paths.*path_column, start and end") as caught:
+        forebay.Loader(tmp_path / "a.txt", **ONE_PASS)
+    assert len(str(caught.value)) < 600
+
+
+def test_an_archive_in_capitals_has_one_recording_a_row(tmp_path: Path) -> None:
+    [name] = write_recordings(tmp_path, 1)
+    archive = write_tar(
+        tmp_path / "a.TAR", [(f"0.{end}.wav", (tmp_path / name).read_bytes()) for end in ("left", "right")]
+    )
+    with pytest.raises(forebay.ConfigError, match="is an archive, whose members are rows by their endings"):
+        forebay.Loader(archive, **ONE_PASS, audio={"x": "left.wav", "y": "right.wav"})
+
+
+@pytest.mark.parametrize("language", ["french", "", "e"])
+def test_a_language_is_a_code(language: str) -> None:
+    with pytest.raises(forebay.ConfigError, match=r"must be a code of Whisper's, such as 'en', 'fr' or 'haw'"):
+        recipes.whisper("tokenizer.json", language=language)

@@ -198,6 +198,7 @@ def test_a_page_replaces_nothing(tmp_path: Path) -> None:
     picture.save(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert picture._repr_html_() in page
+    assert '<meta name="color-scheme" content="light dark">' in page
     assert "default-src 'none'" in page
     with pytest.raises(FileExistsError):
         picture.save(tmp_path / "page.html")

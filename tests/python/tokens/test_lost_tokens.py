@@ -73,6 +73,23 @@ def test_tokens_that_no_row_can_hold_are_dropped_when_read(tmp_path: Path, caplo
     assert f"{shares[1]} % were dropped (they can be in no row)" in said.message
 
 
+@pytest.mark.parametrize(("n_texts", "is_logged"), [(8, False), (60, True)])
+def test_a_short_pass_is_logged_at_its_end(
+    tmp_path: Path, n_texts: int, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = ["x" * 1000] * n_texts
+    with (
+        caplog.at_level(logging.INFO, "forebay"),
+        loader(tmp_path, texts, crop="drop", infinite=False, batch_size=1) as tokens,
+    ):
+        n = len(list(tokens))
+        assert (20 <= n < 100) == is_logged
+        list(tokens)
+    said = [record for record in caplog.records if "TokenLoader after" in record.message]
+    assert [record.levelno for record in said] == [logging.WARNING] * is_logged
+    assert all(f"after {n} batches" in record.message for record in said)
+
+
 def test_a_resumed_run_does_not_count_the_same_tails_again(tmp_path: Path) -> None:
     texts = ["x" * (1 + 37 * number % 300) for number in range(3000)]
 

@@ -237,7 +237,7 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
 /// read. The label of a loader without targets takes any value.
 ///
 /// # Errors
-/// Those of [`Target::check_cell`], for a row that is read.
+/// As [`Target::check_cell`], for a row that is read.
 fn check_cells(
     config: &LoaderConfig,
     outputs: &Outputs,

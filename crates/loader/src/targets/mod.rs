@@ -61,8 +61,6 @@ pub struct Target {
     vocabulary: ClassVocabulary,
     /// Whether it was logged that a name joins several classes, or that a clip has too many speakers.
     is_told: Arc<AtomicBool>,
-    /// Whether it was logged that an annotation lies far behind the end of its recording.
-    is_late_told: Arc<AtomicBool>,
 }
 
 /// What a plan is made of.

@@ -54,7 +54,6 @@ impl Target {
             times: None,
             vocabulary,
             is_told: Arc::default(),
-            is_late_told: Arc::default(),
         })
     }
 
@@ -120,7 +119,6 @@ impl Target {
             times,
             vocabulary,
             is_told: Arc::default(),
-            is_late_told: Arc::default(),
             config,
         })
     }
@@ -192,7 +190,6 @@ impl Target {
             times: None,
             vocabulary,
             is_told: Arc::default(),
-            is_late_told: Arc::default(),
         })
     }
 }

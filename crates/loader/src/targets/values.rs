@@ -106,20 +106,11 @@ impl Target {
         }
     }
 
-    /// Logs, once, that an annotation of a recording of so many seconds begins far behind its end: then times
-    /// are most likely in another unit.
-    pub fn check_times(&self, values: &Row, seconds: f64) {
-        const FAR: f64 = 10.0;
-        let Some(all) = self.annotations() else { return };
-        let Some(Value::Text(path)) = values.get(self.value) else { return };
-        let Some(last) = all.last_start(path).filter(|&last| last > FAR * seconds) else { return };
-        if !self.is_late_told.load(Relaxed) && !self.is_late_told.swap(true, Relaxed) {
-            log::warn!(
-                "target {:?}: an annotation of {path:?} begins at {last} s, and the recording has {seconds:.1} s; times are \
-                 seconds, so divide those of milliseconds by 1000",
-                self.config.name
-            );
-        }
+    /// The path of a row whose target has annotations, and when the last of these begins, seconds.
+    pub fn last_annotation<'a>(&self, values: &'a Row) -> Option<(&'a str, f64)> {
+        let all = self.annotations()?;
+        let Value::Text(path) = values.get(self.value)? else { return None };
+        all.last_start(path).map(|start| (&**path, start))
     }
 
     /// The classes of the annotations in a clip.

@@ -6,10 +6,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use smallvec::SmallVec;
@@ -23,24 +20,23 @@ use super::{
     clip_rule::ClipRule,
     mixing::{MixedPartner, Mixer},
     outputs::{OutputField, Outputs, Planned, part_of},
+    row_warnings::RowWarnings,
     waveforms::{WaveformGroup, WaveformReader, change_waveforms},
 };
 use crate::{
     Result,
-    audio::Info,
     batch::{Example, PadTo, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     dsp::{
         AugmentScratch, Crop, FeatureScratch,
         augment::{Amount, MixTargets, Outcome},
-        target_len,
     },
     dtype::{Values, each},
     fallible_alloc,
     fields::{ColumnPool, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     order::{Assignment, Length},
-    source::{ReadRequest, Record, Segment, StoredPayload},
+    source::{ReadRequest, Record, StoredPayload},
     targets::{self, ClipSeconds, ClipTimes, FramesScratch, RolledFrames, Target, TimeAxis},
 };
 
@@ -90,10 +86,7 @@ pub struct AudioTask {
     spare: Arc<SpareBuffers>,
     outputs: Arc<Planned>,
     pool: Arc<SharedPool>,
-    /// The target that is the text of a whole recording, until it was logged that a clip is a part of one.
-    text: Option<Arc<(String, AtomicBool)>>,
-    /// Whether it was logged that a segment ends far behind its recording.
-    is_segment_told: Arc<AtomicBool>,
+    warnings: Arc<RowWarnings>,
 }
 
 impl AudioTask {
@@ -101,20 +94,12 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Self {
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Self {
-            planner: ClipPlanner::new(plan),
-            spare,
-            outputs,
-            pool,
-            text: None,
-            is_segment_told: Arc::default(),
-        }
+        Self { planner: ClipPlanner::new(plan), spare, outputs, pool, warnings: Arc::default() }
     }
 
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
         self.planner = self.planner.over(outputs.positions.clone(), outputs.spans.clone());
-        let text = outputs.targets().find(|target| target.is_text());
-        self.text = text.map(|target| Arc::new((target.field().name.clone(), AtomicBool::new(false))));
+        self.warnings = Arc::new(RowWarnings::of(&outputs));
         (self.outputs, self.pool) = outputs.planned(self.planner.plan());
         self
     }
@@ -284,45 +269,6 @@ impl ClipMaker {
         self.decoder.waveform(&self.task.planner, record, section)
     }
 
-    /// Logs, once for all workers, that a clip has the text of a longer recording.
-    fn check_text(&self, (target, is_told): &(String, AtomicBool), info: Info, speed: f64) {
-        let AudioPlan { features, clip_samples, .. } = self.task.planner.plan();
-        let n = target_len(info.n_samples, info.sample_rate, features.sample_rate());
-        let n = (n as f64 / speed).round() as u64;
-        if n <= *clip_samples as u64
-            || is_told.load(Ordering::Relaxed)
-            || is_told.swap(true, Ordering::Relaxed)
-        {
-            return;
-        }
-        let seconds = |n: u64| n as f64 / f64::from(features.sample_rate());
-        log::warn!(
-            "target {target:?} is the text of whole recordings, and the first one longer than clip_seconds ({:.2} s) has {:.2} s: \
-             its clip is a part, with the text of all of it; crop=forebay.crops.Start(whole=True) leaves such recordings out",
-            seconds(*clip_samples as u64),
-            seconds(n)
-        );
-    }
-
-    /// Logs, once for all workers, that a segment, of which the recording has so many seconds, is said to be
-    /// much longer: then its times are most likely in another unit.
-    fn check_segment(&self, segment: Segment, seconds: f64) {
-        const FAR: f64 = 10.0;
-        let Segment::Seconds(start, end) = segment else { return };
-        let is_told = &self.task.is_segment_told;
-        if end.is_infinite()
-            || end - start <= FAR * seconds
-            || is_told.load(Ordering::Relaxed)
-            || is_told.swap(true, Ordering::Relaxed)
-        {
-            return;
-        }
-        log::warn!(
-            "a segment from {start} s to {end} s ends with its recording after {seconds:.2} s; segments are seconds: those of \
-             milliseconds must be divided by 1000, those of samples have Manifest(unit=\"samples\")"
-        );
-    }
-
     /// The example of the clip that begins there.
     ///
     /// # Errors
@@ -332,16 +278,11 @@ impl ClipMaker {
         let opened = self.decoder.open(&self.task.planner, record)?;
         self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
         let (features, made) = self.render(record, &opened, begin)?;
-        if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
-            self.check_text(text, opened.info, made[0].speed);
+        let warnings = &self.task.warnings;
+        if let ClipStart::Rule { .. } = begin {
+            warnings.check_text(self.task.planner.plan(), opened.info, made[0].speed);
         }
-        let seconds = opened.info.seconds();
-        match record.payload.file.as_ref().and_then(|file| file.segment) {
-            None => {
-                self.task.outputs.targets().for_each(|target| target.check_times(&record.values, seconds))
-            }
-            Some(segment) => self.check_segment(segment, seconds),
-        }
+        warnings.check_times(record, self.task.outputs.targets(), opened.info.seconds());
         self.assemble(record, opened.row_start(), features, &made)
     }
 

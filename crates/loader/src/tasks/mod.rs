@@ -13,6 +13,7 @@ mod mix_source;
 mod mixing;
 mod outputs;
 mod pool;
+mod row_warnings;
 mod span_source;
 mod tokens;
 mod waveform_plan;

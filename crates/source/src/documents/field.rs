@@ -37,7 +37,8 @@ pub(crate) fn text_field<'a>(line: &'a [u8], name: &str) -> Result<Cow<'a, str>>
     }
 }
 
-/// Whether the object in `line` has a field `name`, found as by [`text_field`]; `None` if it is no object.
+/// Whether the object in `line` has a field `name`, found as by [`text_field`]; `None` if the line
+/// is anything else.
 pub(super) fn has_field(line: &[u8], name: &str) -> Option<bool> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = JsonField(name).deserialize(&mut json).and_then(|found| json.end().map(|()| found)).ok()?;

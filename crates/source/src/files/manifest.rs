@@ -226,7 +226,7 @@ pub(super) struct TableRequest<'a> {
 /// The first columns of a table, for messages.
 pub(super) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 30;
-    /// The most letters of a name: a text that is no table has lines as names.
+    /// The most letters of a name: where a text is taken for a table, names are its lines.
     const LONGEST: usize = 40;
     let short = |name: &String| match name.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{:?}...", &name[..end]),

@@ -222,8 +222,23 @@ fn named_by_loader(manifest: &Manifest, column: &str) -> Result<Manifest> {
 
 /// Warns if no column is the label, but one has a name that people give to labels.
 fn tell_of_label(path: &Path, schema: &[SchemaColumn], read: &[String]) {
-    const NAMES: [&str; 9] =
-        ["label", "labels", "class", "classname", "species", "ebirdcode", "primarylabel", "category", "tag"];
+    // As `forebay._annotations` knows them, and some of tables whose rows are whole recordings.
+    const NAMES: [&str; 14] = [
+        "label",
+        "labels",
+        "annotation",
+        "species",
+        "class",
+        "ebirdcode",
+        "speciescode",
+        "commonname",
+        "eventlabel",
+        "scientificname",
+        "classname",
+        "primarylabel",
+        "category",
+        "tag",
+    ];
     let is_usual = |name: &str| NAMES.contains(&&*plain(name));
     if let Some(column) = schema.iter().find(|column| is_usual(&column.name) && !read.contains(&column.name))
     {

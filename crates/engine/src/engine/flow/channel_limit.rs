@@ -84,7 +84,7 @@ pub struct Permit {
 }
 
 impl ChannelLimit {
-    /// A limit of `limit` bytes for a channel of `channel_size` records with this number of `senders`.
+    /// For at most `limit` bytes in a channel of `channel_size` records with this number of `senders`.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
         Self {
             limit,

@@ -175,7 +175,7 @@ impl<E> ReaderLimiter<E> {
     }
 }
 
-/// Bytes in the limit's type, limited, since a file may claim any number.
+/// Bytes as the limit counts them, capped, since a file may claim any number.
 fn counted(bytes: u64) -> usize {
     bytes.min(1 << 48) as usize
 }
