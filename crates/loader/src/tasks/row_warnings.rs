@@ -1,7 +1,7 @@
 //! [`RowWarnings`]: what is logged once about the rows that the workers of a loader see.
 //!
-//! Input: a row, and the length of its recording. Each warning is of a likely mistake in the parameters or the
-//! table; it makes no row bad. Source: own.
+//! Input: a row, and the length of its recording. Each warning is of a likely mistake in the parameters or
+//! the table; it makes no row bad. Source: own.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
