@@ -102,8 +102,8 @@ fn open_table(path: &Path, rows: u64, text_bytes: u64) {
              {:.1} without text, {:.1} at the peak",
             size / 1_000_000,
             seconds / rows as f64 * 1e6,
-            each(source.rows_held() as u64),
-            each(source.rows_held() as u64 - text_bytes),
+            each(source.table_bytes() as u64),
+            each(source.table_bytes() as u64 - text_bytes),
             each(peak.saturating_sub(before)),
         );
     }
@@ -149,7 +149,7 @@ fn read_files(what: &str, path: &Path, files: u64) {
     println!(
         "{what} of {files} files: opened in {opened:.2} s, {:.1} bytes each; read in {seconds:.1} s, {:.1} us each; at most \
          {most} open",
-        source.rows_held() as f64 / files as f64,
+        source.table_bytes() as f64 / files as f64,
         seconds / files as f64 * 1e6,
     );
 }

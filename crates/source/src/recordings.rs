@@ -232,7 +232,7 @@ impl Recordings {
     }
 
     /// Bytes of the rows of tables that are in memory; 0 for shards.
-    pub fn rows_held(&self) -> usize {
+    pub fn table_bytes(&self) -> usize {
         self.tables().map_or(0, |files| files.bytes_held())
     }
 

@@ -45,7 +45,7 @@ impl Partnering {
 }
 
 /// The recordings of the rows in one column besides the first, and the clips that are taken of them.
-pub struct OtherRecording {
+pub struct OtherSource {
     pub source: Arc<Recordings>,
     /// With the column of the class of a partner.
     pub clip: ClipPlacing<(SameClass, String)>,
@@ -175,11 +175,11 @@ pub fn compose(mut config: LoaderConfig, (mut plan, mut audio): (Plan, AudioPlan
 /// begin at these, without those that are excluded.
 pub fn with_other_recordings(
     audio: AudioPlan,
-    others: Vec<OtherRecording>,
+    others: Vec<OtherSource>,
     (positions, starts, exclude): (&Positions, &[u64], &[u64]),
 ) -> AudioPlan {
     let mut told = HashSet::new();
-    let mut of = |OtherRecording { source, clip }| {
+    let mut of = |OtherSource { source, clip }| {
         let rows = Arc::new(Selection::new(source, positions.clone()));
         match clip {
             ClipPlacing::WithFirst => OtherRecordings::new(rows),

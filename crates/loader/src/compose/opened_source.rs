@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    OtherRecording, Partnering,
+    OtherSource, Partnering,
     rows_by_length::{LengthFilter, open_with_durations, tell_of_left_out},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub struct OpenedSource {
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
     /// The recordings of the rows besides their first, by column.
-    pub others: Vec<OtherRecording>,
+    pub others: Vec<OtherSource>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
     /// The tokens of all rows of the source, if they bound batches.
@@ -120,7 +120,7 @@ fn other_recordings(
     config: &LoaderConfig,
     source: &Recordings,
     positions: &Positions,
-) -> Result<Vec<OtherRecording>, Error> {
+) -> Result<Vec<OtherSource>, Error> {
     let recordings = config.recordings();
     let is_archive =
         |shard: &Shard| shard.path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
@@ -163,7 +163,7 @@ fn other_recordings(
                 column.to_owned(),
             )),
         };
-        Ok(OtherRecording { source: Arc::new(found), clip })
+        Ok(OtherSource { source: Arc::new(found), clip })
     };
     recordings.into_iter().skip(1).map(open).collect()
 }

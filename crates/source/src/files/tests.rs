@@ -493,7 +493,7 @@ fn rows_take_few_bytes() {
     let source = table("a.csv", format!("path,start,end,label\n{rows}"), &[]).unwrap();
     assert_eq!(source.n_rows(), n);
     // Besides them the names of 500 files.
-    assert!(source.rows_held() <= 60 * n as usize, "{}", source.rows_held());
+    assert!(source.table_bytes() <= 60 * n as usize, "{}", source.table_bytes());
 }
 
 #[test]

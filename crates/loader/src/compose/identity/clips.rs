@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     LoaderConfig,
-    compose::{OtherRecording, Partnering},
+    compose::{OtherSource, Partnering},
     config::{AugmentObject, OrderChoice},
     order::WeightedRows,
     source::{Positions, Recordings},
@@ -28,7 +28,7 @@ pub struct ClipIdentity<'a> {
     /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
     /// The recordings of rows besides their first.
-    pub others: &'a [OtherRecording],
+    pub others: &'a [OtherSource],
     pub positions: &'a Positions,
     /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,
