@@ -13,10 +13,11 @@ use forebay_audio::{unread_advice, unread_format};
 
 use crate::{
     Error, ErrorKind, Result,
-    files::{Manifest, RowSource, TableFormat, TablePlan, check_named, ending_of},
+    files::{Manifest, RowSource, TablePlan, check_named},
     layouts::FolderTable,
     paths::{self, Reads},
     storage::Storage,
+    table_format::{TableFormat, ending_of},
     urls,
 };
 

@@ -2,7 +2,7 @@
 //!
 //! The one table of these formats; which of them a loader, a folder or a cache reads is in
 //! [`Reads`](crate::paths::Reads). Recordings in files of their own are not among them, and tables that name
-//! them are in `files::table_format`.
+//! them are in `table_format`.
 //!
 //! Source: own.
 

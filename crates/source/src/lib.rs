@@ -45,6 +45,7 @@
 //! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
+//! | `table_format` | what a table of recordings is: text, lines, Kaldi, Parquet, archives |
 //! | `paths`, `splits` | files, folders, patterns and splits that a user names |
 //! | `progress_log` | what a long loop over recordings logs |
 //! | `layouts` | folders of Kaldi, Lhotse and NeMo |
@@ -91,6 +92,7 @@ mod selection;
 mod shard;
 mod splits;
 mod stored_payload;
+mod table_format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]

@@ -111,18 +111,14 @@ impl PathPolicy {
     /// it.
     pub(crate) fn advice(&self, path: &Path, trusted: &str) -> String {
         let folder = path.parent().unwrap_or(path);
-        let allowed = match &self.allowed {
-            AllowPaths::Below(folders) => &folders[..],
-            _ => &[],
-        };
-        let nor = if allowed.is_empty() { "" } else { " nor below a folder of allow_paths=" };
-        let remedy = match allowed {
-            [] => format!("{folder:?}"),
-            // With the folders of now, so that rows that name their files stay readable.
-            _ => format!("{:?}", allowed.iter().map(PathBuf::as_path).chain([folder]).collect::<Vec<_>>()),
+        let (nor, remedy) = match &self.allowed {
+            AllowPaths::Below(folders) if !folders.is_empty() => {
+                (" nor below a folder of allow_paths=", format!("add {folder:?} to allow_paths="))
+            }
+            _ => ("", format!("pass allow_paths={folder:?}")),
         };
         format!(
-            "{nor}; if you trust the {trusted}, pass allow_paths={remedy} or a folder above it, or allow_paths=True for any path"
+            "{nor}; if you trust the {trusted}, {remedy} or a folder above it, or pass allow_paths=True for any path"
         )
     }
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, table_format};
 
 #[derive(Debug, Clone)]
 pub struct Shard {
@@ -15,6 +15,13 @@ pub struct Shard {
     pub n_bytes: u64,
     /// The error at which reading its headers ended early, if any. The rows before it still count.
     pub damage: Option<Error>,
+}
+
+impl Shard {
+    /// Whether it is a tar archive, whose members are its recordings.
+    pub fn is_archive(&self) -> bool {
+        table_format::is_archive(&self.path)
+    }
 }
 
 /// The most rows of a loader, over all files. No dataset has as many recordings, and arithmetic with row

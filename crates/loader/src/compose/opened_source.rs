@@ -20,8 +20,7 @@ use crate::{
     order::WeightedRows,
     sampling::{Chosen, ClassCounts, LeftOut, RowSeconds, SameClass},
     source::{
-        ColumnChoice, Contents, ExtraColumn, PayloadColumn, Positions, Recordings, RowInfo, Shard,
-        SourceOptions,
+        ColumnChoice, Contents, ExtraColumn, PayloadColumn, Positions, Recordings, RowInfo, SourceOptions,
     },
     targets::{Annotations, Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{ClipRule, OutputInputs, Outputs, SpanSource, reference_fields},
@@ -122,9 +121,7 @@ fn other_recordings(
     positions: &Positions,
 ) -> Result<Vec<OtherSource>, Error> {
     let recordings = config.recordings();
-    let is_archive =
-        |shard: &Shard| shard.path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
-    if let Some(shard) = source.shards().iter().find(|shard| recordings.len() > 1 && is_archive(shard)) {
+    if let Some(shard) = source.shards().iter().find(|shard| recordings.len() > 1 && shard.is_archive()) {
         let message = format!(
             "{} is an archive, whose members are rows by their endings, and audio has {} recordings; give a table of the members: \
              forebay.Manifest(table, root={:?})",

@@ -15,7 +15,6 @@ use super::{
     column::{Cell, ColumnBuilder},
     manifest::{Manifest, TableRequest, Unit, listed},
     names::{NameIndex, TextList},
-    plan::is_archive,
     rows::{TableBuilder, builders, check_stop},
     table::{ArchivePlace, LineNumbers, Segments},
     text_input::TextInput,
@@ -25,6 +24,7 @@ use crate::{
     columns::SchemaColumn,
     fallible_alloc,
     storage::{Storage, StoredFile, Version},
+    table_format::is_archive,
 };
 
 /// The most bytes of a value that a message quotes.

@@ -11,7 +11,7 @@
 //! | file | what |
 //! |---|---|
 //! | `manifest` | a table as a user describes it, and which of its columns are what |
-//! | `plan`, `table_format` | what is read as one table, and how it is opened; its format, by its name |
+//! | `plan` | what is read as one table, and how it is opened |
 //! | `rows` | collects the rows of a table; a method for each format is in the file of the format |
 //! | `csv`, `json_lines`, `json`, `kaldi`, `parquet`, `archive` | the formats; `text_input` and `tar` read their files |
 //! | `table`, `column`, `names`, `schema_inference` | the rows in memory, their columns and paths, the types of columns |
@@ -36,7 +36,6 @@ mod rows;
 mod schema_inference;
 pub(crate) mod sidecar;
 mod table;
-mod table_format;
 mod tar;
 pub(crate) mod text_input;
 
@@ -51,7 +50,6 @@ pub(crate) use plan::TablePlan;
 pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
 pub(crate) use table::check_named;
-pub(crate) use table_format::{TableFormat, ending_of};
 
 use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{

@@ -20,6 +20,7 @@ use crate::{
     layouts::Archives,
     paths::{self, Reads},
     storage::{Storage, resolve},
+    table_format::is_archive,
     urls,
 };
 
@@ -274,11 +275,6 @@ fn tell_of_nested(folder: &Path, files: &[PathBuf]) {
             return;
         }
     }
-}
-
-/// Whether a path is that of tar archives.
-pub(super) fn is_archive(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
 }
 
 /// Checks the folder that a user names for relative paths.

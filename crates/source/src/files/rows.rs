@@ -10,7 +10,6 @@ use super::{
     manifest::{GivenRows, Manifest, Roles, TableRequest, Unit},
     names::NameIndex,
     table::{ArchivePlace, LineNumbers, NO_FILE, RecordingTable, Segments, check_local},
-    table_format::{TableFormat, ending_of},
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
@@ -20,6 +19,7 @@ use crate::{
     fields::Value,
     layouts::advice_on,
     storage::Storage,
+    table_format::{TableFormat, ending_of},
 };
 
 /// Rows between two checks whether opening is to end.

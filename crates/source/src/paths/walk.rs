@@ -23,6 +23,7 @@ use crate::{
     pattern::Pattern,
     splits,
     storage::{Storage, StoredFile},
+    table_format::is_archive,
     tree::{DEEPEST, FolderEntry, Tree},
     urls::{self, Named},
 };
@@ -326,9 +327,7 @@ impl<'a> FolderWalk<'a> {
                 } else if way.depth == 1 && is_unread_table(&path) {
                     found.unread_table.get_or_insert_with(|| path.clone());
                 }
-                if self.reads == Reads::Recordings
-                    && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
-                {
+                if self.reads == Reads::Recordings && is_archive(&path) {
                     fallible_alloc::push(&mut found.archives, path)?;
                 } else if found.count(self.reads, name) {
                     fallible_alloc::push(files, path)?;

@@ -36,6 +36,11 @@ impl TableFormat {
     }
 }
 
+/// Whether a path, or a pattern, is that of tar archives.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    TableFormat::of_ending(&ending_of(path)) == Some(TableFormat::Archive)
+}
+
 /// The ending of a name in small letters; empty if it has none.
 pub(crate) fn ending_of(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
