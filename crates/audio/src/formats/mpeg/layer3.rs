@@ -47,6 +47,7 @@ use crate::{
 use super::header::Header;
 use bands::{Bands, Kind, RATES};
 use bits::Bits;
+use huffman::LineReader;
 use hybrid::{Line, SLOTS};
 use reservoir::Reservoir;
 use side::{LINES, Side, Stream};
@@ -208,8 +209,10 @@ impl Decoder {
     /// the first `missing` bits are silent.
     fn read_main_data(&mut self, stream: &Stream, missing: usize) -> Result<usize, FrameDamage> {
         let (bytes, n_bits) = (self.reservoir.bytes(), self.reservoir.n_bits());
-        let (mut begin, mut skipped) = (0, 0);
-        for granule in 0..stream.granules() {
+        // Where the codes of lines begin and end, by granule and channel.
+        let mut starts = [const { [const { None }; 2] }; 2];
+        let (mut begin, mut skipped, mut damage) = (0, 0, None);
+        'granules: for granule in 0..stream.granules() {
             if skipped < missing {
                 for channel in 0..stream.channels {
                     self.state.lines[granule][channel].fill(0.0);
@@ -222,23 +225,34 @@ impl Decoder {
             for channel in 0..stream.channels {
                 let end = begin + self.side.granules[granule][channel].len;
                 if end > n_bits {
-                    return Err(FrameDamage("the main data of a granule reaches beyond its frame"));
+                    damage = Some("the main data of a granule reaches beyond its frame");
+                    break 'granules;
                 }
                 let mut bits = Bits::at(bytes, begin);
                 self.side.read_scalefacs(&mut bits, stream, granule, channel);
                 if bits.position() > end {
-                    return Err(FrameDamage("the scale factors of a granule are longer than its main data"));
+                    damage = Some("the scale factors of a granule are longer than its main data");
+                    break 'granules;
                 }
-                let it = &mut self.side.granules[granule][channel];
-                let lines = &mut self.state.lines[granule][channel];
-                it.n_lines = self.tables.huffman.read(&mut bits, it, end, lines);
-                if bits.position() > n_bits {
-                    return Err(FrameDamage("the codes of a granule reach beyond the main data"));
-                }
+                starts[granule][channel] = Some((bits, end));
                 begin = end;
             }
         }
-        Ok(begin)
+        let (channels, lines) =
+            (self.side.granules.iter_mut().flatten(), self.state.lines.iter_mut().flatten());
+        let mut readers =
+            starts.into_iter().flatten().zip(channels.zip(lines)).filter_map(|(start, (channel, lines))| {
+                start.map(|(bits, end)| LineReader::new(bits, end, channel, lines))
+            });
+        while let Some(mut one) = readers.next() {
+            let mut other = readers.next();
+            self.tables.huffman.read(&mut one, other.as_mut());
+            if [Some(one), other].iter().flatten().any(|reader| reader.position() > n_bits) {
+                return Err(FrameDamage("the codes of a granule reach beyond the main data"));
+            }
+        }
+        // Damage of an earlier granule is told first.
+        damage.map_or(Ok(begin), |damage| Err(FrameDamage(damage)))
     }
 }
 

@@ -46,6 +46,12 @@ impl<'a> Bits<'a> {
         (self.word >> (64 - n)) as usize
     }
 
+    /// The `n` bits behind the next `from`, 1 to 32, of those available.
+    #[inline(always)]
+    pub(super) fn peek_behind(&self, from: usize, n: usize) -> usize {
+        (self.word << from >> (64 - n)) as usize
+    }
+
     /// Skips `n` of the available bits.
     #[inline(always)]
     pub(super) fn skip(&mut self, n: usize) {

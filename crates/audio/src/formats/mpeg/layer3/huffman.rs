@@ -1,7 +1,9 @@
 //! Decodes the lines of a granule: pairs with up to three tables, then quadruples, then zeros.
 //!
-//! One look-up of ten bits gives both values with their signs where code and signs are that short, which most
-//! are. Else it gives the values without signs, or the place of a second table for the rest of a longer code.
+//! A look-up of ten bits gives both values of a pair where the code is that short, which most are, and the bits behind
+//! the code their signs: without a branch, since codes are random. Else it gives the place of a second table for the
+//! rest of the code. A code begins where the one before ends, so the codes of a granule wait for each other; those of
+//! two granules or channels do not, and are read in turns.
 //!
 //! Input: the bits of a granule. Output: `sign(n) |n|^(4/3)` of each line. Source: ISO/IEC 11172-3 section
 //! 2.4.3.4.6 and table B.7.
@@ -17,12 +19,16 @@ const FIRST: usize = 10;
 /// The largest value: 15 and 13 more bits.
 const LARGEST: usize = 15 + (1 << 13);
 
-// An entry holds a length in its lowest byte, and the two values in the next bytes. The upper bits are its
-// kind.
-/// Both values with their signs, plus 16; the length includes the signs.
-const SIGNED: u32 = 0;
-/// Both values without signs.
-const UNSIGNED: u32 = 1 << 30;
+/// The most bits of a pair: a code, and twice more bits and a sign.
+const MOST_BITS: usize = 19 + 2 * 14;
+/// How many pairs or quadruples are read after one refill, which holds 56 bits: of a pair whose code is in
+/// the first table at most 12; others refill again.
+const PER_REFILL: usize = 4;
+
+// An entry: from bit 0 the length of the code, from bit 8 that with the signs, from bit 16 the two values,
+// four bits each. The upper bits are its kind.
+/// A code of which more bits may follow.
+const ESCAPE: u32 = 1 << 30;
 /// The offset of a second table from bit 8 on; the length is that of its index.
 const LINK: u32 = 2 << 30;
 
@@ -41,8 +47,100 @@ pub(super) struct Huffman {
     quad_values: [[f32; 4]; 81],
     /// `n^(4/3)`.
     powers: Vec<f32>,
-    /// The same for -16 to 15, with sign.
-    signed: [f32; 32],
+    /// The same of two values with signs, by the two bits behind a code and from bit 2 on the values.
+    signed: [[f32; 2]; 1 << 10],
+}
+
+/// Reads the lines of one channel of a granule.
+///
+/// The last pair may use bits after `end`, as encoders have written it; the last quadruple may not.
+pub(super) struct LineReader<'a, 'b> {
+    bits: Bits<'a>,
+    /// The position at which its own bits end.
+    end: usize,
+    /// Its `n_lines` are those read so far.
+    channel: &'b mut Channel,
+    lines: &'b mut [f32; LINES],
+    /// Where the region of pairs ends that is being read, and the number of the next one.
+    stop: usize,
+    next_region: usize,
+    /// The table of the region, and the bits that may follow a value.
+    pairs: usize,
+    linbits: usize,
+}
+
+impl<'a, 'b> LineReader<'a, 'b> {
+    /// A reader of `bits`, which are behind the scale factors, up to the position `end`.
+    pub(super) fn new(
+        bits: Bits<'a>,
+        end: usize,
+        channel: &'b mut Channel,
+        lines: &'b mut [f32; LINES],
+    ) -> Self {
+        channel.n_lines = 0;
+        Self { bits, end, channel, lines, stop: 0, next_region: 0, pairs: 0, linbits: 0 }
+    }
+
+    /// The position behind all bits that were read.
+    pub(super) fn position(&self) -> usize {
+        self.bits.position()
+    }
+
+    /// Whether [`PER_REFILL`] pairs are left of the region, and bits for them whatever they are.
+    #[inline(always)]
+    fn has_block(&self) -> bool {
+        self.channel.n_lines + 2 * PER_REFILL <= self.stop && has_bits(&self.bits, self.end)
+    }
+
+    /// Reads pairs one by one up to the next block; false if there is none.
+    fn advance(&mut self, huffman: &Huffman) -> bool {
+        let Channel { regions, tables, n_pairs, .. } = *self.channel;
+        let mut regions = regions.into_iter().zip(tables).skip(self.next_region);
+        while !self.has_block() {
+            self.read_rest(huffman);
+            let Some((region, table)) = regions.next() else { return false };
+            self.next_region += 1;
+            let (n, region) = (self.channel.n_lines, region.min(2 * n_pairs));
+            match huffman.selected[table] {
+                _ if n >= region => {}
+                None => {
+                    self.lines[n..region].fill(0.0);
+                    self.channel.n_lines = region;
+                }
+                Some((pairs, linbits)) => (self.pairs, self.linbits, self.stop) = (pairs, linbits, region),
+            }
+        }
+        true
+    }
+
+    /// Reads pairs up to the end of the region or of the bits.
+    fn read_rest(&mut self, huffman: &Huffman) {
+        let n = self.channel.n_lines;
+        for pair in self.lines[n..self.stop.max(n)].as_chunks_mut::<2>().0 {
+            if self.bits.position() >= self.end {
+                break;
+            }
+            self.bits.refill();
+            *pair = huffman.pair(&mut self.bits, &huffman.pairs[self.pairs], self.linbits);
+            self.channel.n_lines += 2;
+        }
+    }
+
+    /// The blocks of quadruples behind the pairs.
+    fn quads(&mut self) -> &mut [[[f32; 4]; PER_REFILL]] {
+        self.lines[self.channel.n_lines..].as_chunks_mut::<4>().0.as_chunks_mut().0
+    }
+
+    /// The blocks of the region.
+    fn blocks(&mut self) -> &mut [[[f32; 2]; PER_REFILL]] {
+        self.lines[self.channel.n_lines..self.stop].as_chunks_mut::<2>().0.as_chunks_mut().0
+    }
+}
+
+/// Whether bits for [`PER_REFILL`] pairs are left before the position `end`, whatever they are.
+#[inline(always)]
+fn has_bits(bits: &Bits<'_>, end: usize) -> bool {
+    bits.position() + PER_REFILL * MOST_BITS <= end
 }
 
 impl Pairs {
@@ -68,30 +166,18 @@ impl Pairs {
         for (i, code) in codes.iter().enumerate() {
             let (len, bits) = ((code >> 12) as usize, (code & 0xfff) as usize);
             let (x, y) = (i / side, i % side);
-            let unsigned = UNSIGNED | len as u32 | (x as u32) << 8 | (y as u32) << 16;
+            let kind = if has_linbits && (x == 15 || y == 15) { ESCAPE } else { 0 };
+            let n_signs = usize::from(x > 0) + usize::from(y > 0);
+            let entry = kind | (len | (len + n_signs) << 8 | (x | y << 4) << 16) as u32;
             if len > FIRST {
                 let link = first[bits >> (len - FIRST)];
                 let (offset, more) = ((link & !LINK) as usize >> 8, (link & 0xff) as usize);
                 let free = more - (len - FIRST);
                 let from = offset + ((bits << free) & ((1 << more) - 1));
-                second[from..from + (1 << free)].fill(unsigned);
-                continue;
-            }
-            let free = FIRST - len;
-            for rest in 0..1 << free {
-                let signs = usize::from(x > 0) + usize::from(y > 0);
-                // Signs that do not fit, and values with more bits, are left to `read_long`.
-                first[bits << free | rest] = if signs > free || has_linbits && (x == 15 || y == 15) {
-                    unsigned
-                } else {
-                    let is_minus = |i: usize| rest >> (free - 1 - i) & 1 == 1;
-                    let signed = |value: usize, is_minus: bool| {
-                        if value > 0 && is_minus { 16 - value as u32 } else { 16 + value as u32 }
-                    };
-                    let x_minus = x > 0 && is_minus(0);
-                    let y_minus = y > 0 && is_minus(usize::from(x > 0));
-                    SIGNED | (len + signs) as u32 | signed(x, x_minus) << 8 | signed(y, y_minus) << 16
-                };
+                second[from..from + (1 << free)].fill(entry);
+            } else {
+                let free = FIRST - len;
+                first[bits << free..(bits + 1) << free].fill(entry);
             }
         }
         Self { first, second }
@@ -126,104 +212,164 @@ impl Huffman {
             quad_values: std::array::from_fn(|i| {
                 [i / 27, i / 9 % 3, i / 3 % 3, i % 3].map(|n| n as f32 - 1.0)
             }),
-            signed: std::array::from_fn(|i| if i < 16 { -powers[16 - i] } else { powers[i - 16] }),
+            signed: std::array::from_fn(|place| {
+                let (bits, x, y) = (place & 3, place >> 2 & 15, place >> 6);
+                // Zero has no sign.
+                let signs = if x > 0 { [bits >> 1, bits & 1] } else { [0, bits >> 1] };
+                let value = |n: usize, sign: usize| if n > 0 && sign == 1 { -powers[n] } else { powers[n] };
+                [value(x, signs[0]), value(y, signs[1])]
+            }),
             powers,
         }
     }
 
-    /// Reads the lines of `channel` into `lines` from `bits`, of which those up to the position `end` are its
-    /// own; returns the number of lines that may not be zero.
-    ///
-    /// The last pair may use bits after `end`, as encoders have written it; the last quadruple may not.
-    pub(super) fn read(
-        &self,
-        bits: &mut Bits<'_>,
-        channel: &Channel,
-        end: usize,
-        lines: &mut [f32; LINES],
-    ) -> usize {
-        let n_paired = 2 * channel.n_pairs;
-        let mut n = 0;
-        for (region, table) in channel.regions.into_iter().zip(channel.tables) {
-            let region = region.min(n_paired);
-            if n >= region {
-                continue;
+    /// Reads the lines of a reader, or of two in turns.
+    pub(super) fn read(&self, one: &mut LineReader<'_, '_>, other: Option<&mut LineReader<'_, '_>>) {
+        if let Some(other) = other {
+            while one.advance(self) & other.advance(self) {
+                self.read_in_turns(one, other);
             }
-            match self.selected[table] {
-                None => {
-                    lines[n..region].fill(0.0);
-                    n = region;
-                }
-                Some((pairs, linbits)) => {
-                    n += self.read_pairs(bits, &self.pairs[pairs], linbits, end, &mut lines[n..region]);
-                }
-            }
+            self.finish_pairs(one);
+            self.finish_pairs(other);
+            self.read_quads_in_turns(one, other);
+            self.finish(other);
         }
-        let quads = &self.quads[channel.quads];
-        while n <= LINES - 4 && bits.position() < end {
-            bits.refill();
-            let (len, values) = quads[bits.peek(FIRST)];
-            bits.skip(len.into());
-            lines[n..n + 4].copy_from_slice(&self.quad_values[usize::from(values)]);
-            n += 4;
-        }
-        // The last quadruple took bits of the next granule: what was left before `end` was stuffing.
-        if bits.position() > end && n > n_paired {
-            n -= 4;
-        }
-        lines[n..].fill(0.0);
-        n
+        self.finish_pairs(one);
+        self.finish(one);
     }
 
-    /// Reads pairs until `lines` is full or the position is `end`; returns the number of lines.
-    #[inline(always)]
-    fn read_pairs(
-        &self,
-        bits: &mut Bits<'_>,
-        pairs: &Pairs,
-        linbits: usize,
-        end: usize,
-        lines: &mut [f32],
-    ) -> usize {
-        // A local copy: the compiler keeps its fields in registers.
-        let mut it = bits.clone();
+    /// Reads blocks of two readers until one of them has none in its region.
+    #[inline(never)]
+    fn read_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+        // Local copies: the compiler keeps their fields in registers.
+        let (mut a, mut b) = (one.bits.clone(), other.bits.clone());
+        let (a_end, b_end) = (one.end, other.end);
+        let (a_pairs, b_pairs) = (&self.pairs[one.pairs], &self.pairs[other.pairs]);
+        let (a_linbits, b_linbits) = (one.linbits, other.linbits);
         let mut n = 0;
-        for pair in lines.as_chunks_mut::<2>().0 {
-            if it.position() >= end {
+        for (to, also) in one.blocks().iter_mut().zip(other.blocks()) {
+            if !has_bits(&a, a_end) || !has_bits(&b, b_end) {
                 break;
             }
-            it.refill();
-            let entry = pairs.first[it.peek(FIRST)];
-            if entry < UNSIGNED {
-                it.skip((entry & 0xff) as usize);
-                *pair = [self.signed[(entry >> 8 & 31) as usize], self.signed[(entry >> 16 & 31) as usize]];
-            } else {
-                *pair = self.read_long(&mut it, pairs, entry, linbits);
+            a.refill();
+            b.refill();
+            for (to, also) in to.iter_mut().zip(also) {
+                *to = self.pair(&mut a, a_pairs, a_linbits);
+                *also = self.pair(&mut b, b_pairs, b_linbits);
             }
-            n += 2;
+            n += 2 * PER_REFILL;
         }
-        *bits = it;
-        n
+        (one.bits, other.bits) = (a, b);
+        one.channel.n_lines += n;
+        other.channel.n_lines += n;
     }
 
-    /// Reads a pair whose code is `entry`: up to 19 bits, and twice up to 14.
+    /// Reads the pairs that are left.
+    fn finish_pairs(&self, reader: &mut LineReader<'_, '_>) {
+        while reader.advance(self) {
+            let (mut bits, end, linbits) = (reader.bits.clone(), reader.end, reader.linbits);
+            let pairs = &self.pairs[reader.pairs];
+            let mut n = 0;
+            for block in reader.blocks() {
+                if !has_bits(&bits, end) {
+                    break;
+                }
+                bits.refill();
+                block.iter_mut().for_each(|pair| *pair = self.pair(&mut bits, pairs, linbits));
+                n += 2 * PER_REFILL;
+            }
+            reader.bits = bits;
+            reader.channel.n_lines += n;
+        }
+    }
+
+    /// Reads blocks of quadruples of two readers until one of them has none.
+    #[inline(never)]
+    fn read_quads_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+        let (mut a, mut b) = (one.bits.clone(), other.bits.clone());
+        let (a_end, b_end) = (one.end, other.end);
+        let (a_quads, b_quads) = (&self.quads[one.channel.quads], &self.quads[other.channel.quads]);
+        let mut n = 0;
+        for (to, also) in one.quads().iter_mut().zip(other.quads()) {
+            if a.position() + PER_REFILL * FIRST > a_end || b.position() + PER_REFILL * FIRST > b_end {
+                break;
+            }
+            a.refill();
+            b.refill();
+            for (to, also) in to.iter_mut().zip(also) {
+                *to = self.quad(&mut a, a_quads);
+                *also = self.quad(&mut b, b_quads);
+            }
+            n += 4 * PER_REFILL;
+        }
+        (one.bits, other.bits) = (a, b);
+        one.channel.n_lines += n;
+        other.channel.n_lines += n;
+    }
+
+    /// Reads the quadruples that are left, then zeros.
+    fn finish(&self, reader: &mut LineReader<'_, '_>) {
+        let LineReader { bits, end, channel, lines, .. } = reader;
+        let (quads, n_paired) = (&self.quads[channel.quads], 2 * channel.n_pairs);
+        let n = &mut channel.n_lines;
+        while *n <= LINES - 4 && bits.position() < *end {
+            bits.refill();
+            lines[*n..*n + 4].copy_from_slice(&self.quad(bits, quads));
+            *n += 4;
+        }
+        // The last quadruple took bits of the next granule: what was left before `end` was stuffing.
+        if bits.position() > *end && *n > n_paired {
+            *n -= 4;
+        }
+        lines[*n..].fill(0.0);
+    }
+
+    /// Reads the next quadruple. After [`Bits::refill`] it may be called [`PER_REFILL`] times.
     #[inline(always)]
-    fn read_long(&self, bits: &mut Bits<'_>, pairs: &Pairs, mut entry: u32, linbits: usize) -> [f32; 2] {
+    fn quad(&self, bits: &mut Bits<'_>, quads: &[(u8, u8); 1 << FIRST]) -> [f32; 4] {
+        let (len, values) = quads[bits.peek(FIRST)];
+        bits.skip(len.into());
+        self.quad_values[usize::from(values)]
+    }
+
+    /// Reads the next pair. After [`Bits::refill`] it may be called [`PER_REFILL`] times.
+    #[inline(always)]
+    fn pair(&self, bits: &mut Bits<'_>, pairs: &Pairs, linbits: usize) -> [f32; 2] {
+        let entry = pairs.first[bits.peek(FIRST)];
+        if entry < ESCAPE { self.short(bits, entry) } else { self.long(bits, pairs, entry, linbits) }
+    }
+
+    /// Reads a pair whose code is `entry`, and of which no more bits but signs follow.
+    #[inline(always)]
+    fn short(&self, bits: &mut Bits<'_>, entry: u32) -> [f32; 2] {
+        let values = (entry >> 16 & 0xff) as usize;
+        let pair = self.signed[values << 2 | bits.peek_behind((entry & 0xff) as usize, 2)];
+        bits.skip((entry >> 8 & 0xff) as usize);
+        pair
+    }
+
+    /// Reads a pair whose code begins with that of `entry`: at most [`MOST_BITS`].
+    #[inline(always)]
+    fn long(&self, bits: &mut Bits<'_>, pairs: &Pairs, mut entry: u32, linbits: usize) -> [f32; 2] {
+        bits.refill();
         if entry >= LINK {
             let index = bits.peek(FIRST + (entry & 0xff) as usize) & ((1 << (entry & 0xff)) - 1);
             entry = pairs.second[((entry & !LINK) >> 8) as usize + index];
         }
-        // No refill: a code of 19 bits and two values of 13 bits and a sign are 47 of at least 56 bits.
-        bits.skip((entry & 0xff) as usize);
-        [(entry >> 8 & 15) as usize, (entry >> 16 & 15) as usize].map(|mut value| {
-            if value == 15 {
-                value += bits.take(linbits);
-            }
-            let sign = bits.peek(1) as u32 & u32::from(value > 0);
-            bits.skip(usize::from(value > 0));
-            // Signs are random, so they are set without a branch.
-            f32::from_bits(self.powers[value].to_bits() | sign << 31)
-        })
+        let pair = if entry < ESCAPE {
+            self.short(bits, entry)
+        } else {
+            bits.skip((entry & 0xff) as usize);
+            // Without branches: which of the values are large, and their signs, is random.
+            [(entry >> 16 & 15) as usize, (entry >> 20 & 15) as usize].map(|small| {
+                let value = small + bits.take(if small == 15 { linbits } else { 0 });
+                let sign = bits.take(usize::from(value > 0)) as u32;
+                f32::from_bits(self.powers[value].to_bits() | sign << 31)
+            })
+        };
+        // For those that are left of `PER_REFILL`.
+        bits.refill();
+        pair
     }
 }
 

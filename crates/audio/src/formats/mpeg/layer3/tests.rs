@@ -89,8 +89,10 @@ fn codes_are_complete_and_read_as_written() {
                 })
                 .collect();
             let mut lines = [0.0; LINES];
-            let n = huffman.read(&mut Bits::at(&bytes, 0), &channel, bits.len(), &mut lines);
-            assert_eq!(n, LINES);
+            let mut channel = channel;
+            huffman
+                .read(&mut LineReader::new(Bits::at(&bytes, 0), bits.len(), &mut channel, &mut lines), None);
+            assert_eq!(channel.n_lines, LINES);
             for (line, expected) in lines.iter().zip(&expected) {
                 assert!(
                     (line - expected).abs() <= 1e-7 * expected.abs(),
