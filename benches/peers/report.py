@@ -86,6 +86,24 @@ def starts(medians: dict, formats: list[str]) -> list[str]:
     return lines
 
 
+def loops(medians: dict, formats: list[str]) -> list[str]:
+    """How long `next()` takes in a training loop; empty where no loop ran."""
+    measured = {peer: cells[formats[0]] for peer, cells in medians.items() if "step_s" in cells.get(formats[0], {})}
+    if not measured:
+        return []
+    lines = [
+        row(
+            [f"`next()` in a training loop, {COLUMNS[formats[0]]}", "step, ms", "median, ms", "90 %, ms", "longest, ms"]
+        )
+    ]
+    lines.append("|---" + "|---:" * 4 + "|")
+    for peer, cell in measured.items():
+        numbers = [f"{1000 * cell['step_s']:.0f}"]
+        numbers += [f"{1000 * cell[key]:.2f}" for key in ("median_wait_s", "late_wait_s", "longest_wait_s")]
+        lines.append(row([TITLES[peer], *numbers]))
+    return [*lines, ""]
+
+
 def memories(medians: dict, formats: list[str]) -> list[str]:
     lines = header(["peak memory, MB"], formats)
     for peer, cells in medians.items():
@@ -137,7 +155,7 @@ def text(medians: dict, problems: dict, settings: dict, formats: list[str], summ
     ]
     if "forebay" in medians and len(medians) > 1:
         lines += [*ratios(medians, formats), ""]
-    lines += [*starts(medians, formats), "", *memories(medians, formats), ""]
+    lines += [*starts(medians, formats), "", *loops(medians, formats), *memories(medians, formats), ""]
     lines += ["Settings, best of a sweep:", "", *settings_used(medians, settings, formats)]
     if problems:
         lines += ["", "Not measured, or in part:", "", *(f"- {TITLES[peer]}: {why}" for peer, why in problems.items())]
