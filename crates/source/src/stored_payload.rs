@@ -107,6 +107,18 @@ pub enum Segment {
 }
 
 impl Segment {
+    /// How many seconds of it lie behind the end of a recording of this rate and length.
+    pub fn seconds_behind(self, sample_rate: u32, n_samples: u64) -> f64 {
+        let rate = f64::from(sample_rate);
+        let end = match self {
+            Self::Seconds(_, end) => end,
+            Self::Samples(_, u64::MAX) => f64::INFINITY,
+            Self::Samples(_, end) => end as f64 / rate,
+        };
+        // An infinite end is that of the recording.
+        if end.is_finite() { (end - n_samples as f64 / rate).max(0.0) } else { 0.0 }
+    }
+
     /// The samples in a recording of this rate and length; one that ends after the recording ends with it.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import wave
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -563,3 +564,29 @@ def test_every_bundled_file(tmp_path: Path) -> None:
     for line in report(tmp_path / "all")[1]:
         known = files[line["path"]]
         assert line["kind"] == (known if not known.isdigit() else ""), line
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (
+            "path,start,end\nhalf.wav,0,250\n",
+            "the segment ends 249.50 s behind its recording, which has 0.50 s (segments are seconds)",
+        ),
+        ("path,start,end\nhalf.wav,0.25,0.55\n", ""),
+        ("path,start,end\nhalf.wav,0.25,\n", ""),
+    ],
+)
+def test_a_segment_behind_its_recording(
+    table: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A segment of milliseconds is told, one that is rounded or has no end is not."""
+    with wave.open(str(tmp_path / "half.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(2 * 8000))
+    (tmp_path / "table.csv").write_text(table)
+    stem = tmp_path / "found"
+    assert cli.main(["check", str(tmp_path / "table.csv"), "-o", str(stem)]) == 0
+    _, lines = report(stem)
+    assert [line["warnings"] for line in lines] == [told]
+    assert ("1 have a warning" in capsys.readouterr().out) == bool(told)

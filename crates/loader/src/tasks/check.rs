@@ -12,7 +12,7 @@ use crate::{
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Payload, Task, TaskLabels},
     engine::{Plan, Policy, cores},
     order::{Assignment, Batching},
-    source::{OpenRecording, ReadRequest, Record, StoredPayload, WholeRecord, info_of_row},
+    source::{OpenRecording, ReadRequest, Record, Segment, StoredPayload, WholeRecord, info_of_row},
     tasks::RECORDING_LABELS,
 };
 
@@ -25,6 +25,8 @@ const SPAN_VALUES: u64 = 1 << 18;
 /// The largest value of 16 bits: samples that reach it were probably clipped.
 const FULL_SCALE: f32 = 32_767.0 / 32_768.0;
 const SIGN: u32 = 1 << 31;
+/// A segment that ends so many seconds behind its recording is not merely rounded.
+const ROUNDED_SECONDS: f64 = 0.1;
 /// One step of 16 bits: samples below it count as silent.
 const ONE_STEP: f32 = 1.0 / 32_768.0;
 
@@ -153,8 +155,8 @@ pub struct FindingMaker {
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
-        let (info, Range { start: mut at, end: last }) =
-            info_of_row(recording.info(), record.payload.file.as_deref())?;
+        let part = record.payload.file.as_deref();
+        let (info, Range { start: mut at, end: last }) = info_of_row(recording.info(), part)?;
         finding.info = Some(info);
         let first = at;
         let mut filled = Repairs::default();
@@ -176,15 +178,32 @@ impl FindingMaker {
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        // A segment does not have the length that its recording declares.
-        let is_all = record.payload.file.as_deref().is_none_or(|part| part.segment.is_none());
-        if let Some(recording) = recording.whole().filter(|_| is_all) {
-            finding.repairs = self.decoder.repairs(recording);
-            finding.claims = recording.claims(&record.payload.bytes);
+        match part.and_then(|part| part.segment) {
+            // It does not have the length that its recording declares.
+            Some(segment) => finding.claims.notices.extend(notice_of(segment, recording.info())),
+            None => {
+                if let Some(recording) = recording.whole() {
+                    finding.repairs = self.decoder.repairs(recording);
+                    finding.claims = recording.claims(&record.payload.bytes);
+                }
+            }
         }
         finding.repairs = finding.repairs + filled;
         Ok(())
     }
+}
+
+/// What is told of a segment that ends behind its recording.
+fn notice_of(segment: Segment, info: Info) -> Option<String> {
+    let behind = segment.seconds_behind(info.sample_rate, info.n_samples);
+    let length = info.n_samples as f64 / f64::from(info.sample_rate);
+    (behind > ROUNDED_SECONDS).then(|| {
+        let unit = match segment {
+            Segment::Seconds(..) => "segments are seconds",
+            Segment::Samples(..) => "segments are samples here",
+        };
+        format!("the segment ends {behind:.2} s behind its recording, which has {length:.2} s ({unit})")
+    })
 }
 
 impl ExampleMaker for FindingMaker {
