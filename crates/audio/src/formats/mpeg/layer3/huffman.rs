@@ -1,9 +1,9 @@
 //! Decodes the lines of a granule: pairs with up to three tables, then quadruples, then zeros.
 //!
-//! A look-up of ten bits gives both values of a pair where the code is that short, which most are, and the bits behind
-//! the code their signs: without a branch, since codes are random. Else it gives the place of a second table for the
-//! rest of the code. A code begins where the one before ends, so the codes of a granule wait for each other; those of
-//! two granules or channels do not, and are read in turns.
+//! A look-up of ten bits gives both values of a pair where the code is that short, which most are, and the
+//! bits behind the code their signs: without a branch, since codes are random. Else it gives the place of a
+//! second table for the rest of the code. A code begins where the one before ends, so the codes of a granule
+//! wait for each other; those of two granules or channels do not, and are read in turns.
 //!
 //! Input: the bits of a granule. Output: `sign(n) |n|^(4/3)` of each line. Source: ISO/IEC 11172-3 section
 //! 2.4.3.4.6 and table B.7.
