@@ -212,7 +212,7 @@ impl Decoder {
         // Where the codes of lines begin and end, by granule and channel.
         let mut starts = [const { [const { None }; 2] }; 2];
         let (mut begin, mut skipped, mut damage) = (0, 0, None);
-        'granules: for granule in 0..stream.granules() {
+        'granules: for (granule, starts) in starts.iter_mut().enumerate().take(stream.granules()) {
             if skipped < missing {
                 for channel in 0..stream.channels {
                     self.state.lines[granule][channel].fill(0.0);
@@ -222,7 +222,7 @@ impl Decoder {
                 begin = skipped.saturating_sub(missing);
                 continue;
             }
-            for channel in 0..stream.channels {
+            for (channel, start) in starts.iter_mut().enumerate().take(stream.channels) {
                 let end = begin + self.side.granules[granule][channel].len;
                 if end > n_bits {
                     damage = Some("the main data of a granule reaches beyond its frame");
@@ -234,7 +234,7 @@ impl Decoder {
                     damage = Some("the scale factors of a granule are longer than its main data");
                     break 'granules;
                 }
-                starts[granule][channel] = Some((bits, end));
+                *start = Some((bits, end));
                 begin = end;
             }
         }

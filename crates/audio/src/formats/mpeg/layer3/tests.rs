@@ -1,6 +1,6 @@
 //! Layer III against its formulas and against symphonia.
 
-use std::{f64::consts::PI, fs, path::Path};
+use std::{cell::Cell, f64::consts::PI, fs, path::Path};
 
 use symphonia::{
     core::{
@@ -12,7 +12,14 @@ use symphonia::{
     default::codecs::MpaDecoder,
 };
 
-use super::{bands::MIXED_LINES, codes::*, huffman::Huffman, hybrid::SUBBANDS, side::Channel, *};
+use super::{
+    bands::MIXED_LINES,
+    codes::*,
+    huffman::{Huffman, LineReader},
+    hybrid::SUBBANDS,
+    side::Channel,
+    *,
+};
 
 struct Random(u64);
 
@@ -27,28 +34,30 @@ impl Random {
     }
 }
 
+/// The tables of codes of pairs, by the last number that selects each.
+const BOOKS: [(usize, &[u32]); 15] = [
+    (1, &PAIRS_1),
+    (2, &PAIRS_2),
+    (3, &PAIRS_3),
+    (5, &PAIRS_5),
+    (6, &PAIRS_6),
+    (7, &PAIRS_7),
+    (8, &PAIRS_8),
+    (9, &PAIRS_9),
+    (10, &PAIRS_10),
+    (11, &PAIRS_11),
+    (12, &PAIRS_12),
+    (13, &PAIRS_13),
+    (15, &PAIRS_15),
+    (23, &PAIRS_16),
+    (31, &PAIRS_24),
+];
+
 #[test]
 fn codes_are_complete_and_read_as_written() {
-    let books: [(usize, &[u32]); 15] = [
-        (1, &PAIRS_1),
-        (2, &PAIRS_2),
-        (3, &PAIRS_3),
-        (5, &PAIRS_5),
-        (6, &PAIRS_6),
-        (7, &PAIRS_7),
-        (8, &PAIRS_8),
-        (9, &PAIRS_9),
-        (10, &PAIRS_10),
-        (11, &PAIRS_11),
-        (12, &PAIRS_12),
-        (13, &PAIRS_13),
-        (15, &PAIRS_15),
-        (23, &PAIRS_16),
-        (31, &PAIRS_24),
-    ];
     let huffman = Huffman::new();
     let mut random = Random(1);
-    for (table, codes) in books {
+    for (table, codes) in BOOKS {
         let total: u64 = codes.iter().map(|code| 1 << (32 - (code >> 12))).sum();
         assert_eq!(total, 1 << 32, "table {table}");
         let linbits = if table > 15 { usize::from(LINBITS[table - 16]) } else { 0 };
@@ -75,7 +84,7 @@ fn codes_are_complete_and_read_as_written() {
                 }
             }
             let quads = round % 2;
-            let channel = Channel {
+            let mut channel = Channel {
                 n_pairs: LINES / 2,
                 tables: [table; 3],
                 regions: [36, 100, LINES],
@@ -89,7 +98,6 @@ fn codes_are_complete_and_read_as_written() {
                 })
                 .collect();
             let mut lines = [0.0; LINES];
-            let mut channel = channel;
             huffman
                 .read(&mut LineReader::new(Bits::at(&bytes, 0), bits.len(), &mut channel, &mut lines), None);
             assert_eq!(channel.n_lines, LINES);
@@ -99,6 +107,112 @@ fn codes_are_complete_and_read_as_written() {
                     "table {table}: {line}, {expected}"
                 );
             }
+        }
+    }
+}
+
+/// Reads the lines of a granule bit by bit; returns the position behind them and their number.
+fn read_plainly(
+    bytes: &[u8],
+    begin: usize,
+    end: usize,
+    channel: &Channel,
+    lines: &mut [f32; LINES],
+) -> (usize, usize) {
+    let position = Cell::new(begin);
+    let take = |n: usize| {
+        let from = position.replace(position.get() + n);
+        (from..from + n).fold(0, |value, at| {
+            value << 1 | bytes.get(at / 8).map_or(0, |byte| usize::from(byte >> (7 - at % 8) & 1))
+        })
+    };
+    // The number of the code, by the lengths and bits of all.
+    let find = |codes: &[u32]| {
+        let mut code = 0;
+        (1..=19).find_map(|len| {
+            code = code << 1 | take(1);
+            codes.iter().position(|&other| other == len << 12 | code as u32)
+        })
+    };
+    let signed = |value: usize| {
+        let size = (value as f64 * libm::cbrt(value as f64)) as f32;
+        if value > 0 && take(1) == 1 { -size } else { size }
+    };
+    let (mut n, n_paired) = (0, 2 * channel.n_pairs);
+    for (region, table) in channel.regions.into_iter().zip(channel.tables) {
+        let region = region.min(n_paired);
+        if matches!(table, 0 | 4 | 14) {
+            lines[n.min(region)..region].fill(0.0);
+            n = n.max(region);
+            continue;
+        }
+        let codes = BOOKS.iter().find(|(last, _)| table <= *last).unwrap().1;
+        while n < region && position.get() < end {
+            let code = find(codes).unwrap();
+            let side = codes.len().isqrt();
+            for mut value in [code / side, code % side] {
+                if value == 15 && table > 15 {
+                    value += take(usize::from(LINBITS[table - 16]));
+                }
+                lines[n] = signed(value);
+                n += 1;
+            }
+        }
+    }
+    while n <= LINES - 4 && position.get() < end {
+        let values = if channel.quads == 0 { find(&QUADS_A).unwrap() } else { 15 - take(4) };
+        for bit in [8, 4, 2, 1] {
+            lines[n] = signed(usize::from(values & bit > 0));
+            n += 1;
+        }
+    }
+    let position = position.get();
+    if position > end && n > n_paired {
+        n -= 4;
+    }
+    lines[n..].fill(0.0);
+    (position, n)
+}
+
+/// Of random bits: one granule, and two in turns, have the lines that are read bit by bit.
+#[test]
+fn turns_and_blocks_change_nothing() {
+    let huffman = Huffman::new();
+    let mut random = Random(7);
+    for _ in 0..1000 {
+        let granules = [(); 2].map(|()| {
+            let bytes: Vec<u8> = (0..random.below(500)).map(|_| random.below(256) as u8).collect();
+            let mut regions = [(); 2].map(|()| 2 * random.below(LINES / 2));
+            regions.sort_unstable();
+            let channel = Channel {
+                n_pairs: random.below(LINES / 2 + 1),
+                tables: [(); 3].map(|()| random.below(32)),
+                regions: [regions[0], regions[1], LINES],
+                quads: random.below(2),
+                ..Channel::default()
+            };
+            let [begin, end] = [(); 2].map(|()| random.below(8 * bytes.len() + 1));
+            (bytes, channel, begin, end)
+        });
+        let mut found = granules.each_ref().map(|(_, channel, ..)| (channel.clone(), [1.0; LINES]));
+        let mut readers =
+            granules.iter().zip(&mut found).map(|((bytes, _, begin, end), (channel, lines))| {
+                LineReader::new(Bits::at(bytes, *begin), *end, channel, lines)
+            });
+        let (mut one, mut other) = (readers.next().unwrap(), readers.next().unwrap());
+        drop(readers);
+        huffman.read(&mut one, Some(&mut other));
+        let positions = [one.position(), other.position()];
+        for (((bytes, channel, begin, end), (found, lines)), position) in
+            granules.iter().zip(&found).zip(positions)
+        {
+            let mut expected = [2.0; LINES];
+            let plain = read_plainly(bytes, *begin, *end, channel, &mut expected);
+            assert_eq!(((position, found.n_lines), lines), (plain, &expected));
+            let (mut channel, mut alone) = (channel.clone(), [3.0; LINES]);
+            let mut reader = LineReader::new(Bits::at(bytes, *begin), *end, &mut channel, &mut alone);
+            huffman.read(&mut reader, None);
+            assert_eq!(((reader.position(), channel.n_lines), &alone), (plain, &expected));
         }
     }
 }
