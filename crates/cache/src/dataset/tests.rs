@@ -181,7 +181,9 @@ proptest! {
             }
         }
         let n = flat.len() as u64 / window;
-        prop_assume!(n > 0 && flat.iter().all(fits));
+        if n == 0 || !flat.iter().all(fits) {
+            return Ok(());
+        }
         // Windows of two sources with different types, beside each other in the batch.
         let typed = |dtype| {
             let leaf = TokenLeaf::new(store.clone(), "ids", window, true).unwrap();
