@@ -171,19 +171,25 @@ def test_memory_of_a_day(tmp_path: Path) -> None:
 
 
 MEASURED = """
-import json, resource, sys
+import json, re, resource, sys
+from pathlib import Path
 import forebay
 from forebay import crops, features
 path, clip, segment = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
 source = forebay.Manifest([dict(path=path, **segment)], root="/")
 given = dict(features=features.Waveform(sample_rate=8000), clip_seconds=clip, batch_size=1, n_workers=2)
-with forebay.Loader.eval(source, crop=crops.Windows(), **given) as loader:
+few = dict(n_readers=1, raw_channel_size=2, prefetch_batches=1)
+with forebay.Loader.eval(source, crop=crops.Windows(), **given, **few) as loader:
     n = sum(batch["waveform"].shape[-1] for batch in loader)
     assert not loader.errors(), loader.errors()
 del given["batch_size"], given["n_workers"]
 with forebay.AudioDataset(source, crop=crops.Center(), **given) as dataset:
     assert dataset[0]["waveform"].shape[-1] == clip * 8000
-print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+if sys.platform == "linux":  # not ru_maxrss, which begins with that of the process that started this one
+    peak = 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(n, peak)
 """
 
 
@@ -213,16 +219,17 @@ def of_length(form: str, folder: Path, seconds: int) -> Path:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the memory of a process")
-@pytest.mark.parametrize(("form", "hours"), [("wav", 24), ("flac", 2), ("ogg", 0.5), ("mp3", 0.5)])
+@pytest.mark.parametrize(("form", "hours"), [("wav", 24), ("flac", 2), ("ogg", 2), ("mp3", 2)])
 def test_memory_does_not_grow_with_the_recording(form: str, hours: float, tmp_path: Path, soak: int) -> None:
-    """All windows of a recording of hours, and a clip at its middle, in the memory of one of 10 s."""
+    """All windows of a recording of hours, and a clip at its middle, in little more memory than of one of 10 s."""
     hours = hours if soak == 1 else 24
     short, long = of_length(form, tmp_path, 10), of_length(form, tmp_path, int(hours * 3600))
     few, least = measured(short, 10.0)
     many, peak = measured(long, 10.0)
     assert (few, many) == (80_000, hours * 3600 * 8000)
-    # Decoded it has 115 MB an hour, as 16 bits half of it.
-    assert peak - least < 40 << 20, (least, peak)
+    # Decoded, two hours have 230 MB, as 16 bits half of it. For any speed of the threads, 37 windows of 1 MB are read
+    # ahead, and some clips of 320 KB are under way.
+    assert peak - least < 80 << 20, (least, peak)
 
 
 def test_many_files_are_open_one_by_one(tmp_path: Path) -> None:
