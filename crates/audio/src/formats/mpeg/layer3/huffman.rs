@@ -86,13 +86,13 @@ impl<'a, 'b> LineReader<'a, 'b> {
         self.bits.position()
     }
 
-    /// Whether [`PER_REFILL`] pairs are left of the region, and bits for them whatever they are.
+    /// Whether a block of pairs is left of the region, and bits for it.
     #[inline(always)]
     fn has_block(&self) -> bool {
-        self.channel.n_lines + 2 * PER_REFILL <= self.stop && has_bits(&self.bits, self.end)
+        self.channel.n_lines + 2 * PER_REFILL <= self.stop && has_bits(&self.bits, MOST_BITS, self.end)
     }
 
-    /// Reads pairs one by one up to the next block; false if there is none.
+    /// Reads pairs one by one as far as the next block; false if there is none.
     fn advance(&mut self, huffman: &Huffman) -> bool {
         let Channel { regions, tables, n_pairs, .. } = *self.channel;
         let mut regions = regions.into_iter().zip(tables).skip(self.next_region);
@@ -126,21 +126,48 @@ impl<'a, 'b> LineReader<'a, 'b> {
         }
     }
 
-    /// The blocks of quadruples behind the pairs.
-    fn quads(&mut self) -> &mut [[[f32; 4]; PER_REFILL]] {
-        self.lines[self.channel.n_lines..].as_chunks_mut::<4>().0.as_chunks_mut().0
-    }
-
-    /// The blocks of the region.
-    fn blocks(&mut self) -> &mut [[[f32; 2]; PER_REFILL]] {
-        self.lines[self.channel.n_lines..self.stop].as_chunks_mut::<2>().0.as_chunks_mut().0
+    /// The blocks of pairs or quadruples in the lines that are left before `stop`.
+    fn blocks<const N: usize>(&mut self, stop: usize) -> &mut [[[f32; N]; PER_REFILL]] {
+        self.lines[self.channel.n_lines..stop].as_chunks_mut::<N>().0.as_chunks_mut().0
     }
 }
 
-/// Whether bits for [`PER_REFILL`] pairs are left before the position `end`, whatever they are.
+/// Whether the bits before the position `end` are enough for [`PER_REFILL`] codes of at most `most` bits each.
 #[inline(always)]
-fn has_bits(bits: &Bits<'_>, end: usize) -> bool {
-    bits.position() + PER_REFILL * MOST_BITS <= end
+fn has_bits(bits: &Bits<'_>, most: usize, end: usize) -> bool {
+    bits.position() + PER_REFILL * most <= end
+}
+
+/// Reads blocks of two readers in turns, of pairs or quadruples of at most `most` bits, until one of the readers has none
+/// before its line `stops`, or too few bits.
+#[inline(always)]
+fn read_in_turns<const N: usize>(
+    one: &mut LineReader<'_, '_>,
+    other: &mut LineReader<'_, '_>,
+    stops: [usize; 2],
+    most: usize,
+    read_one: impl Fn(&mut Bits<'_>) -> [f32; N],
+    read_other: impl Fn(&mut Bits<'_>) -> [f32; N],
+) {
+    // Local copies: the compiler keeps their fields in registers.
+    let (mut a, mut b) = (one.bits.clone(), other.bits.clone());
+    let ends = [one.end, other.end];
+    let mut n = 0;
+    for (to, also) in one.blocks(stops[0]).iter_mut().zip(other.blocks(stops[1])) {
+        if !has_bits(&a, most, ends[0]) || !has_bits(&b, most, ends[1]) {
+            break;
+        }
+        a.refill();
+        b.refill();
+        for (to, also) in to.iter_mut().zip(also) {
+            *to = read_one(&mut a);
+            *also = read_other(&mut b);
+        }
+        n += N * PER_REFILL;
+    }
+    (one.bits, other.bits) = (a, b);
+    one.channel.n_lines += n;
+    other.channel.n_lines += n;
 }
 
 impl Pairs {
@@ -227,7 +254,7 @@ impl Huffman {
     pub(super) fn read(&self, one: &mut LineReader<'_, '_>, other: Option<&mut LineReader<'_, '_>>) {
         if let Some(other) = other {
             while one.advance(self) & other.advance(self) {
-                self.read_in_turns(one, other);
+                self.read_pairs_in_turns(one, other);
             }
             self.finish_pairs(one);
             self.finish_pairs(other);
@@ -238,30 +265,32 @@ impl Huffman {
         self.finish(one);
     }
 
-    /// Reads blocks of two readers until one of them has none in its region.
     #[inline(never)]
-    fn read_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
-        // Local copies: the compiler keeps their fields in registers.
-        let (mut a, mut b) = (one.bits.clone(), other.bits.clone());
-        let (a_end, b_end) = (one.end, other.end);
-        let (a_pairs, b_pairs) = (&self.pairs[one.pairs], &self.pairs[other.pairs]);
-        let (a_linbits, b_linbits) = (one.linbits, other.linbits);
-        let mut n = 0;
-        for (to, also) in one.blocks().iter_mut().zip(other.blocks()) {
-            if !has_bits(&a, a_end) || !has_bits(&b, b_end) {
-                break;
-            }
-            a.refill();
-            b.refill();
-            for (to, also) in to.iter_mut().zip(also) {
-                *to = self.pair(&mut a, a_pairs, a_linbits);
-                *also = self.pair(&mut b, b_pairs, b_linbits);
-            }
-            n += 2 * PER_REFILL;
-        }
-        (one.bits, other.bits) = (a, b);
-        one.channel.n_lines += n;
-        other.channel.n_lines += n;
+    fn read_pairs_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+        let tables = [one.pairs, other.pairs].map(|pairs| &self.pairs[pairs]);
+        let linbits = [one.linbits, other.linbits];
+        let stops = [one.stop, other.stop];
+        read_in_turns(
+            one,
+            other,
+            stops,
+            MOST_BITS,
+            |bits| self.pair(bits, tables[0], linbits[0]),
+            |bits| self.pair(bits, tables[1], linbits[1]),
+        );
+    }
+
+    #[inline(never)]
+    fn read_quads_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+        let tables = [one.channel.quads, other.channel.quads].map(|quads| &self.quads[quads]);
+        read_in_turns(
+            one,
+            other,
+            [LINES; 2],
+            FIRST,
+            |bits| self.quad(bits, tables[0]),
+            |bits| self.quad(bits, tables[1]),
+        );
     }
 
     /// Reads the pairs that are left.
@@ -270,8 +299,8 @@ impl Huffman {
             let (mut bits, end, linbits) = (reader.bits.clone(), reader.end, reader.linbits);
             let pairs = &self.pairs[reader.pairs];
             let mut n = 0;
-            for block in reader.blocks() {
-                if !has_bits(&bits, end) {
+            for block in reader.blocks(reader.stop) {
+                if !has_bits(&bits, MOST_BITS, end) {
                     break;
                 }
                 bits.refill();
@@ -281,30 +310,6 @@ impl Huffman {
             reader.bits = bits;
             reader.channel.n_lines += n;
         }
-    }
-
-    /// Reads blocks of quadruples of two readers until one of them has none.
-    #[inline(never)]
-    fn read_quads_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
-        let (mut a, mut b) = (one.bits.clone(), other.bits.clone());
-        let (a_end, b_end) = (one.end, other.end);
-        let (a_quads, b_quads) = (&self.quads[one.channel.quads], &self.quads[other.channel.quads]);
-        let mut n = 0;
-        for (to, also) in one.quads().iter_mut().zip(other.quads()) {
-            if a.position() + PER_REFILL * FIRST > a_end || b.position() + PER_REFILL * FIRST > b_end {
-                break;
-            }
-            a.refill();
-            b.refill();
-            for (to, also) in to.iter_mut().zip(also) {
-                *to = self.quad(&mut a, a_quads);
-                *also = self.quad(&mut b, b_quads);
-            }
-            n += 4 * PER_REFILL;
-        }
-        (one.bits, other.bits) = (a, b);
-        one.channel.n_lines += n;
-        other.channel.n_lines += n;
     }
 
     /// Reads the quadruples that are left, then zeros.
