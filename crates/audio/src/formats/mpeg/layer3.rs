@@ -47,7 +47,7 @@ use crate::{
 use super::header::Header;
 use bands::{Bands, Kind, RATES};
 use bits::Bits;
-use huffman::LineReader;
+use huffman::GranuleReader;
 use hybrid::{Line, SLOTS};
 use reservoir::Reservoir;
 use side::{LINES, Side, Stream};
@@ -242,7 +242,7 @@ impl Decoder {
             (self.side.granules.iter_mut().flatten(), self.state.lines.iter_mut().flatten());
         let mut readers =
             starts.into_iter().flatten().zip(channels.zip(lines)).filter_map(|(start, (channel, lines))| {
-                start.map(|(bits, end)| LineReader::new(bits, end, channel, lines))
+                start.map(|(bits, end)| GranuleReader::new(bits, end, channel, lines))
             });
         while let Some(mut one) = readers.next() {
             let mut other = readers.next();
@@ -251,7 +251,7 @@ impl Decoder {
                 return Err(FrameDamage("the codes of a granule reach beyond the main data"));
             }
         }
-        // Damage of an earlier granule is told first.
+        // The error is that of the first damaged granule.
         damage.map_or(Ok(begin), |damage| Err(FrameDamage(damage)))
     }
 }

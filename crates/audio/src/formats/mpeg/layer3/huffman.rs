@@ -54,7 +54,7 @@ pub(super) struct Huffman {
 /// Reads the lines of one channel of a granule.
 ///
 /// The last pair may use bits after `end`, as encoders have written it; the last quadruple may not.
-pub(super) struct LineReader<'a, 'b> {
+pub(super) struct GranuleReader<'a, 'b> {
     bits: Bits<'a>,
     /// The position at which its own bits end.
     end: usize,
@@ -69,7 +69,7 @@ pub(super) struct LineReader<'a, 'b> {
     linbits: usize,
 }
 
-impl<'a, 'b> LineReader<'a, 'b> {
+impl<'a, 'b> GranuleReader<'a, 'b> {
     /// A reader of `bits`, which are behind the scale factors, up to the position `end`.
     pub(super) fn new(
         bits: Bits<'a>,
@@ -132,18 +132,18 @@ impl<'a, 'b> LineReader<'a, 'b> {
     }
 }
 
-/// Whether the bits before the position `end` are enough for [`PER_REFILL`] codes of at most `most` bits each.
+/// Whether the bits before the position `end` hold [`PER_REFILL`] codes of at most `most` bits each.
 #[inline(always)]
 fn has_bits(bits: &Bits<'_>, most: usize, end: usize) -> bool {
     bits.position() + PER_REFILL * most <= end
 }
 
-/// Reads blocks of two readers in turns, of pairs or quadruples of at most `most` bits, until one of the readers has none
-/// before its line `stops`, or too few bits.
+/// Reads blocks of pairs or quadruples, of at most `most` bits each, of two readers in turns, until one of
+/// them has no more before its line `stops`, or too few bits.
 #[inline(always)]
 fn read_in_turns<const N: usize>(
-    one: &mut LineReader<'_, '_>,
-    other: &mut LineReader<'_, '_>,
+    one: &mut GranuleReader<'_, '_>,
+    other: &mut GranuleReader<'_, '_>,
     stops: [usize; 2],
     most: usize,
     read_one: impl Fn(&mut Bits<'_>) -> [f32; N],
@@ -251,7 +251,7 @@ impl Huffman {
     }
 
     /// Reads the lines of a reader, or of two in turns.
-    pub(super) fn read(&self, one: &mut LineReader<'_, '_>, other: Option<&mut LineReader<'_, '_>>) {
+    pub(super) fn read(&self, one: &mut GranuleReader<'_, '_>, other: Option<&mut GranuleReader<'_, '_>>) {
         if let Some(other) = other {
             while one.advance(self) & other.advance(self) {
                 self.read_pairs_in_turns(one, other);
@@ -266,7 +266,7 @@ impl Huffman {
     }
 
     #[inline(never)]
-    fn read_pairs_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+    fn read_pairs_in_turns(&self, one: &mut GranuleReader<'_, '_>, other: &mut GranuleReader<'_, '_>) {
         let tables = [one.pairs, other.pairs].map(|pairs| &self.pairs[pairs]);
         let linbits = [one.linbits, other.linbits];
         let stops = [one.stop, other.stop];
@@ -281,7 +281,7 @@ impl Huffman {
     }
 
     #[inline(never)]
-    fn read_quads_in_turns(&self, one: &mut LineReader<'_, '_>, other: &mut LineReader<'_, '_>) {
+    fn read_quads_in_turns(&self, one: &mut GranuleReader<'_, '_>, other: &mut GranuleReader<'_, '_>) {
         let tables = [one.channel.quads, other.channel.quads].map(|quads| &self.quads[quads]);
         read_in_turns(
             one,
@@ -294,7 +294,7 @@ impl Huffman {
     }
 
     /// Reads the pairs that are left.
-    fn finish_pairs(&self, reader: &mut LineReader<'_, '_>) {
+    fn finish_pairs(&self, reader: &mut GranuleReader<'_, '_>) {
         while reader.advance(self) {
             let (mut bits, end, linbits) = (reader.bits.clone(), reader.end, reader.linbits);
             let pairs = &self.pairs[reader.pairs];
@@ -313,8 +313,8 @@ impl Huffman {
     }
 
     /// Reads the quadruples that are left, then zeros.
-    fn finish(&self, reader: &mut LineReader<'_, '_>) {
-        let LineReader { bits, end, channel, lines, .. } = reader;
+    fn finish(&self, reader: &mut GranuleReader<'_, '_>) {
+        let GranuleReader { bits, end, channel, lines, .. } = reader;
         let (quads, n_paired) = (&self.quads[channel.quads], 2 * channel.n_pairs);
         let n = &mut channel.n_lines;
         while *n <= LINES - 4 && bits.position() < *end {
@@ -353,7 +353,8 @@ impl Huffman {
         pair
     }
 
-    /// Reads a pair whose code begins with that of `entry`: at most [`MOST_BITS`].
+    /// Reads a pair whose code is not in the first table, or may have bits of its values behind it: at most
+    /// [`MOST_BITS`].
     #[inline(always)]
     fn long(&self, bits: &mut Bits<'_>, pairs: &Pairs, mut entry: u32, linbits: usize) -> [f32; 2] {
         bits.refill();

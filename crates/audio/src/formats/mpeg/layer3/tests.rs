@@ -15,7 +15,7 @@ use symphonia::{
 use super::{
     bands::MIXED_LINES,
     codes::*,
-    huffman::{Huffman, LineReader},
+    huffman::{GranuleReader, Huffman},
     hybrid::SUBBANDS,
     side::Channel,
     *,
@@ -98,8 +98,10 @@ fn codes_are_complete_and_read_as_written() {
                 })
                 .collect();
             let mut lines = [0.0; LINES];
-            huffman
-                .read(&mut LineReader::new(Bits::at(&bytes, 0), bits.len(), &mut channel, &mut lines), None);
+            huffman.read(
+                &mut GranuleReader::new(Bits::at(&bytes, 0), bits.len(), &mut channel, &mut lines),
+                None,
+            );
             assert_eq!(channel.n_lines, LINES);
             for (line, expected) in lines.iter().zip(&expected) {
                 assert!(
@@ -197,7 +199,7 @@ fn turns_and_blocks_change_nothing() {
         let mut found = granules.each_ref().map(|(_, channel, ..)| (channel.clone(), [1.0; LINES]));
         let mut readers =
             granules.iter().zip(&mut found).map(|((bytes, _, begin, end), (channel, lines))| {
-                LineReader::new(Bits::at(bytes, *begin), *end, channel, lines)
+                GranuleReader::new(Bits::at(bytes, *begin), *end, channel, lines)
             });
         let (mut one, mut other) = (readers.next().unwrap(), readers.next().unwrap());
         drop(readers);
@@ -210,7 +212,7 @@ fn turns_and_blocks_change_nothing() {
             let plain = read_plainly(bytes, *begin, *end, channel, &mut expected);
             assert_eq!(((position, found.n_lines), lines), (plain, &expected));
             let (mut channel, mut alone) = (channel.clone(), [3.0; LINES]);
-            let mut reader = LineReader::new(Bits::at(bytes, *begin), *end, &mut channel, &mut alone);
+            let mut reader = GranuleReader::new(Bits::at(bytes, *begin), *end, &mut channel, &mut alone);
             huffman.read(&mut reader, None);
             assert_eq!(((reader.position(), channel.n_lines), &alone), (plain, &expected));
         }
