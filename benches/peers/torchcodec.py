@@ -1,7 +1,10 @@
-"""torchcodec in a torch DataLoader: its decoder seeks to the window. Otherwise as `torch_soundfile`."""
+"""torchcodec in a torch DataLoader: its decoder seeks to the window. Otherwise as `torch_soundfile`.
+
+WAV has a decoder of its own, which reads only the window.
+"""
 
 import numpy as np
-from torchcodec.decoders import AudioDecoder
+from torchcodec.decoders import AudioDecoder, WavDecoder
 
 from peers import torch_soundfile
 from peers.work import fit, random_start, resample
@@ -11,7 +14,9 @@ SWEEP = torch_soundfile.SWEEP
 
 def read_window(file, rng: np.random.Generator) -> np.ndarray:
     """A random window from an open file-like object: float32 `[CLIP_SAMPLES]`."""
-    decoder = AudioDecoder(file.read())
+    is_wav = file.read(4) == b"RIFF"
+    file.seek(0)
+    decoder = WavDecoder(file) if is_wav else AudioDecoder(file.read())
     found = decoder.metadata
     rate = found.sample_rate
     start, length = random_start(round(found.duration_seconds_from_header * rate), rate, rng)
