@@ -115,7 +115,7 @@ impl Segment {
             Self::Samples(_, u64::MAX) => f64::INFINITY,
             Self::Samples(_, end) => end as f64 / rate,
         };
-        // An infinite end is that of the recording.
+        // Without an end of its own, a segment ends with the recording.
         if end.is_finite() { (end - n_samples as f64 / rate).max(0.0) } else { 0.0 }
     }
 

@@ -227,8 +227,8 @@ def test_memory_does_not_grow_with_the_recording(form: str, hours: float, tmp_pa
     few, least = measured(short, 10.0)
     many, peak = measured(long, 10.0)
     assert (few, many) == (80_000, hours * 3600 * 8000)
-    # Decoded, two hours have 230 MB, as 16 bits half of it. For any speed of the threads, 37 windows of 1 MB are read
-    # ahead, and some clips of 320 KB are under way.
+    # Decoded, two hours have 230 MB, as 16 bits half of it. However fast the threads are, at most 37 windows of
+    # 1 MB are read ahead, and some clips of 320 KB are under way.
     assert peak - least < 80 << 20, (least, peak)
 
 

@@ -193,7 +193,7 @@ impl FindingMaker {
     }
 }
 
-/// What is told of a segment that ends behind its recording.
+/// The notice of a segment that ends behind its recording.
 fn notice_of(segment: Segment, info: Info) -> Option<String> {
     let behind = segment.seconds_behind(info.sample_rate, info.n_samples);
     let length = info.n_samples as f64 / f64::from(info.sample_rate);
