@@ -9,7 +9,7 @@ use pyo3::{
 
 use crate::{
     engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times},
-    source::files::ReadCounts,
+    source::ReadCounts,
     storage::Traffic,
 };
 

@@ -43,6 +43,7 @@
 //! | `order_of_rows` | the rows in an order of the user |
 //! | `stored_payload` | what is read of a row: bytes, or the part of a file |
 //! | `request` | what a task needs of a record, so that not all of it is read |
+//! | `ranged` | recordings of which parts are read, and their indexes |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `file_format` | what a file of rows is: Parquet, Arrow, lines, ids |
 //! | `table_format` | what a table of recordings is: text, lines, Kaldi, Parquet, archives |
@@ -83,6 +84,7 @@ pub mod parquet;
 mod path_policy;
 pub mod paths;
 mod progress_log;
+mod ranged;
 mod record_rules;
 mod recordings;
 mod request;
@@ -125,6 +127,7 @@ pub use open_files::{FileSet, OpenFiles};
 pub use open_recording::{OpenRecording, info_of_row};
 pub use options::SourceOptions;
 pub use path_policy::AllowPaths;
+pub use ranged::{IndexLocation, ReadCounts};
 pub use record_rules::{MAX_RECORD_BYTES, NO_LABEL, check_record_bytes, label_of};
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};

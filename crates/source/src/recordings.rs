@@ -14,7 +14,7 @@ use super::{
     contents::Contents,
     entries::{Entry, ShardsOrTables, parts_of, shards_or_tables},
     file_format::FileFormat,
-    files::{FilesSource, ReadCounts},
+    files::FilesSource,
     order_of_rows::RowOrder,
     parquet,
     progress_log::ProgressLog,
@@ -23,8 +23,8 @@ use super::{
     storage::Storage,
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, RowExtent, SourceOptions, StoredPayload, Traffic,
-    cancel,
+    Error, ErrorKind, RawRecord, ReadCounts, ReadRequest, Result, RowExtent, SourceOptions, StoredPayload,
+    Traffic, cancel,
     contract::{MemoryLimiter, ReadRecords, RowStore, Source, StorageLabels},
     error::Place,
     fields::{Row, Value},

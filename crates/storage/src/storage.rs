@@ -384,6 +384,14 @@ impl StoredFile {
         &self.path
     }
 
+    /// Its path with symbolic links and `..` resolved.
+    ///
+    /// # Errors
+    /// As [`Storage::resolve`].
+    pub fn resolved(&self) -> io::Result<PathBuf> {
+        self.storage.resolve(&self.path)
+    }
+
     /// Reads from `at` on until `buffer` is full or the file ends; returns the number of bytes.
     pub fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
         let mut filled = 0;

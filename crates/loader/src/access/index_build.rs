@@ -25,8 +25,8 @@ use crate::{
     cancel, fallible_alloc,
     fields::Value,
     source::{
-        ExtraColumn, NO_LABEL, Recordings, RecordingsReader, RowInfo,
-        files::{FilesReader, FilesSource, IndexLocation},
+        ExtraColumn, IndexLocation, NO_LABEL, Recordings, RecordingsReader, RowInfo,
+        files::{FilesReader, FilesSource},
     },
 };
 

@@ -20,10 +20,8 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     compression::Compression,
     fallible_alloc,
-    files::{
-        sidecar::Sidecars,
-        text_input::{FileBytes, most_unpacked, read_some, too_long, unread},
-    },
+    files::text_input::{FileBytes, most_unpacked, read_some, too_long, unread},
+    ranged::sidecar::Sidecars,
     storage::{Storage, StoredFile, Version},
 };
 

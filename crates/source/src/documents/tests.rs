@@ -136,7 +136,7 @@ fn a_kept_index_gives_the_same_rows() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = (0..40_000).map(|n| format!("{n} {}\n", "abc ".repeat(n % 60))).collect();
     let cache = folder.path().join("cache");
-    let sidecars = crate::files::sidecar::Sidecars::in_folder(&cache);
+    let sidecars = crate::ranged::sidecar::Sidecars::in_folder(&cache);
     for path in files(folder.path(), text.as_bytes(), &[1 << 20, 3 << 20]) {
         let path: Arc<Path> = path.into();
         // Only the index of a large file is kept.

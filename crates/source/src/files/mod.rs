@@ -15,26 +15,21 @@
 //! | `rows` | collects the rows of a table; a method for each format is in the file of the format |
 //! | `csv`, `json_lines`, `json`, `kaldi`, `parquet`, `archive` | the formats; `text_input` and `tar` read their files |
 //! | `table`, `column`, `names`, `schema_inference` | the rows in memory, their columns and paths, the types of columns |
-//! | `reader`, `recording_file` | reads what rows name |
-//! | `indexes`, `sidecar`, `lru` | indexes of recordings, in memory and on disk |
+//! | `reader` | reads what rows name |
 
 mod archive;
 mod column;
 mod csv;
-mod indexes;
 mod json;
 mod json_lines;
 mod kaldi;
-mod lru;
 mod manifest;
 mod names;
 mod parquet;
 mod plan;
 mod reader;
-mod recording_file;
 mod rows;
 mod schema_inference;
-pub(crate) mod sidecar;
 mod table;
 mod tar;
 pub(crate) mod text_input;
@@ -44,22 +39,21 @@ use std::{
     sync::Arc,
 };
 
-pub use indexes::IndexLocation;
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
+pub(crate) use names::hash;
 pub(crate) use plan::TablePlan;
 pub use reader::FilesReader;
-pub use recording_file::ReadCounts;
 pub(crate) use table::check_named;
 
 use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::RecordingTable};
 use super::{
-    block::BlockPool,
     columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
     open_files::{FileSet, OpenFiles},
     path_policy::PathPolicy,
+    ranged::{AtomicReadCounts, Indexes, Key, Lru, RangedRecordings, ReadCounts},
     row_files::{ReadRows, RowFiles},
-    storage::{CountedStorage, Storage},
+    storage::{CountedStorage, Storage, StoredFile},
 };
 use crate::{
     BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, SourceOptions,
@@ -73,6 +67,8 @@ use crate::{
 
 /// The most class names of a label of text.
 const MOST_CLASSES: usize = 1 << 20;
+/// The most files that are open at a time, besides those that are being read.
+const MOST_OPEN: usize = 64;
 /// The most rows of one file that a thread reads together.
 const MOST_TOGETHER: u64 = 64;
 
@@ -80,12 +76,10 @@ const MOST_TOGETHER: u64 = 64;
 #[derive(Debug)]
 pub struct FilesSource {
     files: FileSet,
-    blocks: Arc<BlockPool>,
-    max_record_bytes: u64,
-    /// As in [`SourceOptions`].
-    track: Option<u32>,
+    recordings: RangedRecordings,
+    /// Files that are open.
+    opened: Lru<Key, Arc<StoredFile>>,
     path_policy: PathPolicy,
-    opened: reader::SharedFiles,
     tables: Vec<RecordingTable>,
     contents: Contents,
     fingerprint: u64,
@@ -150,11 +144,15 @@ impl FilesSource {
         log::debug!("{} rows of {} tables take {held} bytes", files.n_rows, tables.len());
         Ok(Self {
             files,
-            blocks: Arc::default(),
-            max_record_bytes: options.max_record_bytes,
-            track: options.track,
+            recordings: RangedRecordings {
+                blocks: Arc::default(),
+                max_record_bytes: options.max_record_bytes,
+                track: options.track,
+                indexes: Indexes::of_user(),
+                counts: AtomicReadCounts::default(),
+            },
+            opened: Lru::new(MOST_OPEN),
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            opened: reader::SharedFiles::new(),
             contents,
             tables,
             fingerprint,
@@ -181,7 +179,9 @@ impl FilesSource {
 
     /// What the readers did so far.
     pub fn read_counts(&self) -> ReadCounts {
-        self.opened.counts()
+        let mut counts = self.recordings.read_counts();
+        counts.open = self.opened.held().0 as u64;
+        counts
     }
 
     /// Tries to open the files of some rows of each table, until one opens: first rows, and rows spread over
@@ -251,7 +251,7 @@ impl FilesSource {
 
     /// The folder of indexes on disk, unless the user has none.
     pub(crate) fn index_folder(&self) -> Option<&Path> {
-        self.opened.index_folder()
+        self.recordings.indexes.folder()
     }
 
     /// The table that holds `row`, its number, and the row's number there.
@@ -445,7 +445,7 @@ impl OpenFiles for FilesSource {
     }
 
     fn held_bytes(&self) -> usize {
-        self.blocks.bytes_in_use()
+        self.recordings.blocks.bytes_in_use()
     }
 }
 

@@ -6,22 +6,12 @@ use std::{
     ffi::OsStr,
     io,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
 
-use super::indexes::IndexLocation;
-use super::{
-    FilesSource, RecordingTable, kaldi,
-    lru::Lru,
-    name_of,
-    recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
-    table::ArchivePlace,
-};
+use super::{FilesSource, RecordingTable, kaldi, name_of, table::ArchivePlace};
 use crate::WholeRecord;
 use crate::{
     Error, ErrorKind, FileRecording, RawRecord, ReadRequest, Result, Segment, StoredPayload,
@@ -30,6 +20,7 @@ use crate::{
     memory_permits::MemoryPermits,
     path_policy::{self, Outside},
     paths::RECORDINGS,
+    ranged::{IndexLocation, Key, StoredRecording},
     row_files::ReadRows,
     storage::StoredFile,
     urls,
@@ -38,45 +29,6 @@ use forebay_audio::{AudioDecoder, Info};
 
 /// Files of at most this many bytes are read whole, in one read.
 const SMALL: u64 = 256 << 10;
-/// The most files that are open at a time, besides those that are being read.
-const MOST_OPEN: usize = 64;
-
-/// What the readers of a source share.
-#[derive(Debug)]
-pub(super) struct SharedFiles {
-    files: Lru<Key, Arc<StoredFile>>,
-    indexes: super::indexes::Indexes,
-    counts: AtomicReadCounts,
-}
-
-impl SharedFiles {
-    pub(super) fn new() -> Self {
-        Self {
-            files: Lru::new(MOST_OPEN),
-            indexes: super::indexes::Indexes::default(),
-            counts: AtomicReadCounts::default(),
-        }
-    }
-
-    pub(super) fn counted(&self) -> &AtomicReadCounts {
-        &self.counts
-    }
-
-    /// The folder of indexes on disk.
-    pub(super) fn index_folder(&self) -> Option<&Path> {
-        self.indexes.folder()
-    }
-
-    pub(super) fn counts(&self) -> ReadCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let AtomicReadCounts { opened, reads, bytes } = &self.counts;
-        let mut counts =
-            ReadCounts { opened: of(opened), reads: of(reads), bytes: of(bytes), ..ReadCounts::default() };
-        self.indexes.add_to(&mut counts);
-        counts.open = self.files.held().0 as u64;
-        counts
-    }
-}
 
 #[derive(Debug)]
 pub struct FilesReader {
@@ -90,7 +42,7 @@ pub struct FilesReader {
 impl FilesReader {
     pub(super) fn new(source: Arc<FilesSource>) -> Self {
         let mut decoder = AudioDecoder::new();
-        decoder.track = source.track;
+        decoder.track = source.recordings.track;
         Self { source, permits: MemoryPermits::default(), last: None, decoder }
     }
 
@@ -119,13 +71,13 @@ impl FilesReader {
         let mut found = || {
             let place = find(&source, &permits, number, table, row)?;
             let indexed = if place.len > SMALL {
-                source.opened.indexes.keep(&mut self.decoder, &place)
+                source.recordings.indexes.keep(&mut self.decoder, &place)
             } else {
                 let read = self.read_place(&place, None, (&WholeRecord::ONCE, &Row::new()));
                 read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), IndexLocation::Needless)))
             };
             if indexed.is_err() {
-                source.opened.files.remove(place.key);
+                source.opened.remove(place.key);
             }
             let (info, kept) = unchanged(&place.file, indexed)?;
             Ok((info, place.len, kept))
@@ -150,7 +102,7 @@ impl FilesReader {
         let table = &source.tables[number];
         let values = source.values(table, row)?;
         let segment = table.segment(row);
-        let key = (number, false, table.file(row));
+        let key = (number, false, table.file(row).into());
         let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
         let last = self.last.take().filter(|(last, _)| *last == key);
         let (bytes, file) = match last {
@@ -160,7 +112,7 @@ impl FilesReader {
                 let place = find(source, &permits, number, table, row)?;
                 let read = self.read_place(&place, segment, (request, &values));
                 if read.is_err() {
-                    source.opened.files.remove(place.key);
+                    source.opened.remove(place.key);
                 }
                 unchanged(&place.file, read)?
             }
@@ -177,7 +129,7 @@ impl FilesReader {
     /// Reads what is wanted of a recording.
     fn read_place(
         &mut self,
-        place: &RecordingFile<'_>,
+        place: &StoredRecording<'_>,
         segment: Option<Segment>,
         request: (&dyn ReadRequest, &Row),
     ) -> Result<(Bytes, FileRecording)> {
@@ -185,8 +137,7 @@ impl FilesReader {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
         }
         if place.len > SMALL {
-            let span_bytes =
-                place.source.opened.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
+            let span_bytes = place.shared.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
             if let Some(span_bytes) = span_bytes {
                 return Ok((Bytes::new(), FileRecording { span_bytes: Some(span_bytes), segment }));
             }
@@ -202,12 +153,12 @@ fn find<'a>(
     number: usize,
     table: &RecordingTable,
     row: u64,
-) -> Result<RecordingFile<'a>> {
+) -> Result<StoredRecording<'a>> {
     let Some(name) = table.name(row) else {
         return Err(Error::new(ErrorKind::Null, "the row has no path"));
     };
     let name = path_of(name);
-    let SharedFiles { files, counts, .. } = &source.opened;
+    let FilesSource { opened: files, recordings: shared, .. } = source;
     let place = match table.place(row) {
         None => None,
         Some(Some(place)) => Some(place),
@@ -216,8 +167,8 @@ fn find<'a>(
         }
     };
     let key = match place {
-        Some(ArchivePlace { archive, .. }) => (number, true, archive),
-        None => (number, false, table.file(row)),
+        Some(ArchivePlace { archive, .. }) => (number, true, archive.into()),
+        None => (number, false, table.file(row).into()),
     };
     let file = match files.get(key).filter(|file| file.is_current()) {
         Some(file) => file,
@@ -232,7 +183,7 @@ fn find<'a>(
                 }
                 None => open(source, table, &name)?,
             });
-            counts.opened.fetch_add(1, Ordering::Relaxed);
+            shared.counts.opened.fetch_add(1, Ordering::Relaxed);
             if place.is_some() || file.size() > SMALL {
                 files.put(key, file.clone(), 1);
             }
@@ -245,8 +196,8 @@ fn find<'a>(
         Some(ArchivePlace { at, len: None, .. }) => kaldi::recording_at(&file, at)?,
     };
     // A member of an archive has an index of its own.
-    let key = if place.is_some() { (number, true, table.file(row)) } else { key };
-    Ok(RecordingFile { file, at, len, key, source, permits, n_read: Cell::new(0) })
+    let key = if place.is_some() { (number, true, table.file(row).into()) } else { key };
+    Ok(StoredRecording { file, at, len, key, shared, permits, n_read: Cell::new(0) })
 }
 
 /// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or

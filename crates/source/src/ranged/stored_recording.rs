@@ -1,7 +1,8 @@
-//! A recording in a file or an archive: where its bytes are, and reads of them.
+//! [`StoredRecording`]: where the bytes of a recording are, and reads of them.
 
 use std::{
     cell::Cell,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,18 +11,17 @@ use std::{
 
 use bytes::Bytes;
 
-use super::FilesSource;
+use super::RangedRecordings;
 use crate::{
-    Result, block::BlockPool, memory_permits::MemoryPermits, record_rules::check_record_bytes,
-    storage::StoredFile, urls,
+    Result, memory_permits::MemoryPermits, record_rules::check_record_bytes, storage::StoredFile, urls,
 };
 use forebay_audio::RangeIndex;
 
-/// A file of a table: the number of the table, whether it is an archive, and its number.
-pub(super) type Key = (usize, bool, u32);
+/// A recording: the number of its table or shard, whether it is a part of a file, and its number there.
+pub(crate) type Key = (usize, bool, u64);
 
 #[derive(Debug, Default)]
-pub(super) struct AtomicReadCounts {
+pub(crate) struct AtomicReadCounts {
     pub opened: AtomicU64,
     pub reads: AtomicU64,
     pub bytes: AtomicU64,
@@ -46,34 +46,32 @@ pub struct ReadCounts {
     pub index_hits: u64,
 }
 
-/// The bytes of a recording: a file, or a member of an archive.
-pub(super) struct RecordingFile<'a> {
+/// The bytes of a recording: a file, a member of an archive, or a value in a shard.
+pub(crate) struct StoredRecording<'a> {
     pub file: Arc<StoredFile>,
     pub at: u64,
     pub len: u64,
     pub key: Key,
-    pub source: &'a FilesSource,
+    pub shared: &'a RangedRecordings,
     pub permits: &'a MemoryPermits,
     /// The bytes that were read of it.
     pub n_read: Cell<u64>,
 }
 
-impl RecordingFile<'_> {
+impl StoredRecording<'_> {
     /// Reads a range.
     ///
     /// # Errors
     /// [`Truncated`](crate::ErrorKind::Truncated) if the file ends before; those of the system and of memory.
-    pub(super) fn read_range(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+    pub(crate) fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
+        let RangedRecordings { blocks, counts, max_record_bytes, .. } = self.shared;
         let len = range.end.saturating_sub(range.start);
-        check_record_bytes(len, self.source.max_record_bytes)?;
-        let len = len as usize;
-        let permit = self.permits.admit(BlockPool::size_of(len) as u64)?;
-        let block = self.source.blocks.take(len, permit)?;
-        let bytes = self.file.read_block(block, self.at.saturating_add(range.start))?;
-        let counts = self.source.opened.counted();
+        check_record_bytes(len, *max_record_bytes)?;
+        let at = self.at.saturating_add(range.start);
+        let bytes = self.file.bytes(at..at.saturating_add(len), blocks, self.permits)?;
         counts.reads.fetch_add(1, Ordering::Relaxed);
-        counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
-        self.n_read.set(self.n_read.get() + len as u64);
+        counts.bytes.fetch_add(len, Ordering::Relaxed);
+        self.n_read.set(self.n_read.get() + len);
         Ok(bytes)
     }
 
@@ -102,12 +100,12 @@ impl RecordingFile<'_> {
     /// after a byte that no path has. So is the number of a track that was chosen.
     pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
-        let path = self.source.files.storage.resolve(self.file.path()).ok()?;
+        let path = self.file.resolved().ok()?;
         let mut path = path.into_os_string();
         if is_archived {
             path.push(format!("\0{}+{}", self.at, self.len));
         }
-        if let Some(track) = self.source.track {
+        if let Some(track) = self.shared.track {
             path.push(format!("\0track {track}"));
         }
         Some(path.into())
@@ -115,6 +113,6 @@ impl RecordingFile<'_> {
 
     /// The most bytes of a read.
     pub(super) fn most(&self) -> u64 {
-        self.source.max_record_bytes
+        self.shared.max_record_bytes
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 /// Values by key; those that were used longest ago are dropped. Shared by threads.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub(crate) struct Lru<K, V> {
     most: usize,
     kept: Mutex<LruEntries<K, V>>,
 }
@@ -25,7 +25,7 @@ struct LruEntries<K, V> {
 
 impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
     /// Keeps values of a total weight of at most `most`.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         let kept = LruEntries { values: HashMap::new(), by_use: BTreeMap::new(), weight: 0, now: 0 };
         Self { most, kept: Mutex::new(kept) }
     }
@@ -35,7 +35,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
     }
 
     /// The value, which is now the one used last.
-    pub(super) fn get(&self, key: K) -> Option<V> {
+    pub(crate) fn get(&self, key: K) -> Option<V> {
         let kept = &mut *self.lock();
         kept.now += 1;
         let (value, _, used) = kept.values.get_mut(&key)?;
@@ -46,7 +46,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
     }
 
     /// Keeps a value, unless it alone is too heavy.
-    pub(super) fn put(&self, key: K, value: V, weight: usize) {
+    pub(crate) fn put(&self, key: K, value: V, weight: usize) {
         let mut dropped = Vec::new();
         let mut guard = self.lock();
         let kept = &mut *guard;
@@ -66,13 +66,13 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
         drop(guard);
     }
 
-    pub(super) fn remove(&self, key: K) {
+    pub(crate) fn remove(&self, key: K) {
         let dropped = self.lock().remove(key);
         drop(dropped);
     }
 
     /// The number of values, and their weight.
-    pub(super) fn held(&self) -> (usize, usize) {
+    pub(crate) fn held(&self) -> (usize, usize) {
         let kept = self.lock();
         (kept.values.len(), kept.weight)
     }

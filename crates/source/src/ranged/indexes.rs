@@ -17,8 +17,8 @@ use bytes::Bytes;
 
 use super::{
     lru::Lru,
-    recording_file::{Key, ReadCounts, RecordingFile},
     sidecar::Sidecars,
+    stored_recording::{Key, ReadCounts, StoredRecording},
 };
 use crate::{
     FileRecording, ReadRequest, Result, RowExtent, Segment, fields::Row, info_of_row, storage::Version,
@@ -44,21 +44,14 @@ pub enum IndexLocation {
 
 /// The indexes of the recordings that were read last.
 #[derive(Debug)]
-pub(super) struct Indexes {
+pub(crate) struct Indexes {
     kept: Lru<Key, (Version, Arc<RangeIndex>)>,
     sidecars: Sidecars,
     made: AtomicU64,
     found: AtomicU64,
 }
 
-impl Default for Indexes {
-    fn default() -> Self {
-        let (made, found) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { kept: Lru::new(MOST_BYTES), sidecars: Sidecars::of_user(), made, found }
-    }
-}
-
-impl ReadAt for RecordingFile<'_> {
+impl ReadAt for StoredRecording<'_> {
     fn size(&self) -> u64 {
         self.len
     }
@@ -73,14 +66,24 @@ impl ReadAt for RecordingFile<'_> {
 }
 
 impl Indexes {
+    /// Those in the user's cache, and those in memory.
+    pub(crate) fn of_user() -> Self {
+        Self::new(Sidecars::of_user())
+    }
+
+    fn new(sidecars: Sidecars) -> Self {
+        let (made, found) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { kept: Lru::new(MOST_BYTES), sidecars, made, found }
+    }
+
     /// The bytes that the wanted samples of a row need; None if all of the recording is wanted.
     ///
     /// # Errors
     /// As [`RangeIndex::open`] and [`RangeIndex::span_bytes`].
-    pub(super) fn span_bytes(
+    pub(crate) fn span_bytes(
         &self,
         decoder: &mut AudioDecoder,
-        recording: &RecordingFile<'_>,
+        recording: &StoredRecording<'_>,
         segment: Option<Segment>,
         (request, values): (&dyn ReadRequest, &Row),
     ) -> Result<Option<SpanBytes>> {
@@ -97,7 +100,7 @@ impl Indexes {
         index.span_bytes(decoder, recording, span).map(Some)
     }
 
-    fn index(&self, decoder: &mut AudioDecoder, recording: &RecordingFile<'_>) -> Result<Arc<RangeIndex>> {
+    fn index(&self, decoder: &mut AudioDecoder, recording: &StoredRecording<'_>) -> Result<Arc<RangeIndex>> {
         let version = recording.file.version();
         if let Some((_, index)) = self.kept.get(recording.key).filter(|(known, _)| *known == version) {
             return Ok(index);
@@ -125,10 +128,10 @@ impl Indexes {
     ///
     /// # Errors
     /// As [`RangeIndex::open`].
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &self,
         decoder: &mut AudioDecoder,
-        recording: &RecordingFile<'_>,
+        recording: &StoredRecording<'_>,
     ) -> Result<(Info, IndexLocation)> {
         let version = recording.file.version();
         let path = recording.resolved();
@@ -147,7 +150,7 @@ impl Indexes {
         Ok((index.info(), written.map_or_else(IndexLocation::Unwritten, |()| IndexLocation::Written)))
     }
 
-    pub(super) fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.sidecars.folder()
     }
 
@@ -155,7 +158,7 @@ impl Indexes {
     fn make(
         &self,
         decoder: &mut AudioDecoder,
-        recording: &RecordingFile<'_>,
+        recording: &StoredRecording<'_>,
         path: Option<&Path>,
         version: Version,
     ) -> Result<RangeIndex> {
@@ -173,7 +176,7 @@ impl Indexes {
         Ok(index)
     }
 
-    pub(super) fn add_to(&self, counts: &mut ReadCounts) {
+    pub(crate) fn add_to(&self, counts: &mut ReadCounts) {
         let (n, bytes) = self.kept.held();
         (counts.indexes, counts.index_bytes) = (n as u64, bytes as u64);
         counts.indexed = self.made.load(Ordering::Relaxed);

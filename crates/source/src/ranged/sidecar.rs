@@ -18,8 +18,10 @@ use std::{
 
 use forebay_audio::index_file;
 
-use super::names::hash;
-use crate::storage::{Version, open_regular};
+use crate::{
+    files::hash,
+    storage::{Version, open_regular},
+};
 
 /// The most bytes of a file that is read.
 const MOST: u64 = 64 << 20;
