@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{FileRecording, Result, StoredPayload};
+use crate::{Result, Segment, StoredPayload};
 use forebay_audio::{AudioDecoder, Info, Planes, Recording, SpanBytes};
 
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
@@ -17,7 +17,7 @@ impl<'a> OpenRecording<'a> {
     /// # Errors
     /// As [`AudioDecoder::open`].
     pub fn open(decoder: &mut AudioDecoder, stored: &'a StoredPayload) -> Result<Self> {
-        match stored.file.as_ref().and_then(|file| file.span_bytes.as_ref()) {
+        match &stored.span_bytes {
             Some(part) => Ok(OpenRecording::Span(part)),
             None => {
                 decoder.track = stored.track;
@@ -58,8 +58,8 @@ impl<'a> OpenRecording<'a> {
 ///
 /// # Errors
 /// As [`Segment::samples`](crate::Segment::samples).
-pub fn info_of_row(info: Info, part: Option<&FileRecording>) -> Result<(Info, Range<u64>)> {
-    let Some(segment) = part.and_then(|part| part.segment) else { return Ok((info, 0..info.n_samples)) };
+pub fn info_of_row(info: Info, segment: Option<Segment>) -> Result<(Info, Range<u64>)> {
+    let Some(segment) = segment else { return Ok((info, 0..info.n_samples)) };
     let samples = segment.samples(info.sample_rate, info.n_samples)?;
     Ok((Info { n_samples: samples.end - samples.start, ..info }, samples))
 }

@@ -510,7 +510,7 @@ impl RecordingsReader {
     pub fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &LengthRequest)?;
         let info = OpenRecording::open(decoder, &record.payload)?.info();
-        let (info, samples) = info_of_row(info, record.payload.file.as_deref())?;
+        let (info, samples) = info_of_row(info, record.payload.segment())?;
         Ok(RowInfo { info, start: samples.start, values: record.values })
     }
 

@@ -357,8 +357,7 @@ impl<R: ReadPayloads> ReadRecords for SelectionReader<R> {
         }
         if !self.positions.has_windows() {
             let record = self.reader.read(row, together, request)?;
-            let is_whole = record.payload.file.as_ref().is_none_or(|file| file.is_whole());
-            if request.repeats() && is_whole {
+            if request.repeats() && record.payload.is_whole() {
                 self.hold(at..at + 1, &record);
             }
             return Ok(record);

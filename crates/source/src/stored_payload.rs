@@ -17,12 +17,13 @@ pub type Record = contract::Record<StoredPayload>;
 /// What a source reads of a recording, or of a document.
 #[derive(Debug, Clone, Default)]
 pub struct StoredPayload {
-    /// The encoded recording, or the document in UTF-8; never empty. A slice of a larger block where rows
-    /// were read together. If only an [`excerpt`](crate::ReadRequest::excerpt) was read, the bytes outside it
-    /// are unspecified.
+    /// The encoded recording, or the document in UTF-8. A slice of a larger block where rows were read
+    /// together. Empty if only a part was read.
     pub bytes: Bytes,
-    /// What a recording in a file of its own has besides; then `bytes` may be empty.
-    pub file: Option<Box<FileRecording>>,
+    /// The part of the recording that a span needs, if not all of it was read.
+    pub span_bytes: Option<Box<SpanBytes>>,
+    /// What a recording in a file of its own has besides.
+    pub file: Option<FileRecording>,
     /// The number of its audio track, as in [`AudioDecoder::track`](forebay_audio::AudioDecoder::track).
     pub track: Option<u32>,
     /// What it shares with the records of neighbouring windows of its recording.
@@ -42,6 +43,18 @@ pub trait ReadPayloads:
 
 impl<R: for<'a> ReadRecords<Payload = StoredPayload, Request<'a> = dyn ReadRequest + 'a>> ReadPayloads for R {}
 
+impl StoredPayload {
+    /// Whether all of the recording was read.
+    pub fn is_whole(&self) -> bool {
+        self.span_bytes.is_none()
+    }
+
+    /// The samples of the recording that are the row's; `None`: all.
+    pub fn segment(&self) -> Option<Segment> {
+        self.file.and_then(|file| file.segment)
+    }
+}
+
 impl From<Bytes> for StoredPayload {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, ..Self::default() }
@@ -50,7 +63,7 @@ impl From<Bytes> for StoredPayload {
 
 impl Payload for StoredPayload {
     fn n_bytes(&self) -> usize {
-        self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
+        self.bytes.len() + self.span_bytes.as_ref().map_or(0, |span_bytes| span_bytes.len())
     }
 
     fn detach(&mut self) {
@@ -73,28 +86,10 @@ impl WindowRun {
 }
 
 /// A recording in a file of its own. Its row may be a segment of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct FileRecording {
-    /// The bytes that a span needs, if not all were read.
-    pub span_bytes: Option<SpanBytes>,
     /// The samples of the recording that are the row's; `None`: all.
     pub segment: Option<Segment>,
-}
-
-impl FileRecording {
-    /// The bytes of the span.
-    pub fn len(&self) -> usize {
-        self.span_bytes.as_ref().map_or(0, SpanBytes::len)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether all of the recording was read.
-    pub fn is_whole(&self) -> bool {
-        self.span_bytes.is_none()
-    }
 }
 
 /// The samples of a recording that are a row's: from `start` to before `end`.

@@ -166,7 +166,7 @@ impl Process<InputRows> for FeatureWorker {
 impl FeatureWorker {
     fn one(&mut self, record: &RawRecord, features: &mut BatchColumn) -> Result<()> {
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
-        let (info, samples) = info_of_row(recording.info(), record.payload.file.as_deref())?;
+        let (info, samples) = info_of_row(recording.info(), record.payload.segment())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
         let rate = plan.sample_rate();

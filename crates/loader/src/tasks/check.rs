@@ -155,8 +155,8 @@ pub struct FindingMaker {
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
-        let part = record.payload.file.as_deref();
-        let (info, Range { start: mut at, end: last }) = info_of_row(recording.info(), part)?;
+        let segment = record.payload.segment();
+        let (info, Range { start: mut at, end: last }) = info_of_row(recording.info(), segment)?;
         finding.info = Some(info);
         let first = at;
         let mut filled = Repairs::default();
@@ -178,7 +178,7 @@ impl FindingMaker {
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        match part.and_then(|part| part.segment) {
+        match segment {
             // It does not have the length that its recording declares.
             Some(segment) => finding.claims.notices.extend(notice_of(segment, recording.info())),
             None => {

@@ -62,7 +62,7 @@ impl ClipDecoder {
     pub(super) fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<OpenedRow<'a>> {
         self.held = None;
         let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
-        let (info, row) = info_of_row(recording.info(), record.payload.file.as_deref())?;
+        let (info, row) = info_of_row(recording.info(), record.payload.segment())?;
         if record.payload.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }

@@ -57,7 +57,7 @@ impl RowWarnings {
         targets: impl Iterator<Item = &'a Target>,
         seconds: f64,
     ) {
-        match record.payload.file.as_ref().and_then(|file| file.segment) {
+        match record.payload.segment() {
             Some(Segment::Seconds(start, end)) if end.is_finite() && end - start > FAR * seconds => {
                 if is_first(&self.is_segment_logged) {
                     log::warn!(

@@ -74,7 +74,7 @@ impl FilesReader {
                 source.recordings.indexes.keep(&mut self.decoder, &place)
             } else {
                 let read = self.read_place(&place, None, (&WholeRecord::ONCE, &Row::new()));
-                read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), IndexLocation::Needless)))
+                read.and_then(|read| Ok((self.decoder.open(&read.bytes)?.info(), IndexLocation::Needless)))
             };
             if indexed.is_err() {
                 source.opened.remove(place.key);
@@ -105,8 +105,8 @@ impl FilesReader {
         let key = (number, false, table.file(row).into());
         let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
         let last = self.last.take().filter(|(last, _)| *last == key);
-        let (bytes, file) = match last {
-            Some((_, bytes)) => (bytes, FileRecording { segment, ..FileRecording::default() }),
+        let mut payload = match last {
+            Some((_, bytes)) => bytes.into(),
             None => {
                 let permits = self.permits.clone();
                 let place = find(source, &permits, number, table, row)?;
@@ -117,13 +117,11 @@ impl FilesReader {
                 unchanged(&place.file, read)?
             }
         };
-        if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
-            self.last = Some((key, bytes.clone()));
+        if payload.is_whole() && payload.bytes.len() as u64 <= SMALL && goes_on {
+            self.last = Some((key, payload.bytes.clone()));
         }
-        Ok(RawRecord::new(
-            StoredPayload { bytes, file: Some(Box::new(file)), ..StoredPayload::default() },
-            values,
-        ))
+        payload.file = Some(FileRecording { segment });
+        Ok(RawRecord::new(payload, values))
     }
 
     /// Reads what is wanted of a recording.
@@ -132,17 +130,18 @@ impl FilesReader {
         place: &StoredRecording<'_>,
         segment: Option<Segment>,
         request: (&dyn ReadRequest, &Row),
-    ) -> Result<(Bytes, FileRecording)> {
+    ) -> Result<StoredPayload> {
         if place.len == 0 {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
         }
         if place.len > SMALL {
             let span_bytes = place.shared.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
             if let Some(span_bytes) = span_bytes {
-                return Ok((Bytes::new(), FileRecording { span_bytes: Some(span_bytes), segment }));
+                let span_bytes = Some(Box::new(span_bytes));
+                return Ok(StoredPayload { span_bytes, ..StoredPayload::default() });
             }
         }
-        Ok((place.read_range(0..place.len)?, FileRecording { segment, ..FileRecording::default() }))
+        Ok(place.read_range(0..place.len)?.into())
     }
 }
 

@@ -20,9 +20,7 @@ use super::{
     sidecar::Sidecars,
     stored_recording::{Key, ReadCounts, StoredRecording},
 };
-use crate::{
-    FileRecording, ReadRequest, Result, RowExtent, Segment, fields::Row, info_of_row, storage::Version,
-};
+use crate::{ReadRequest, Result, RowExtent, Segment, fields::Row, info_of_row, storage::Version};
 use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};
 
 /// The most bytes of all indexes in memory.
@@ -91,8 +89,7 @@ impl Indexes {
             return Ok(None);
         }
         let index = self.index(decoder, recording)?;
-        let of = FileRecording { segment, ..FileRecording::default() };
-        let (info, samples) = info_of_row(index.info(), Some(&of))?;
+        let (info, samples) = info_of_row(index.info(), segment)?;
         let extent =
             RowExtent { sample_rate: info.sample_rate, start: samples.start, n_samples: info.n_samples };
         let span = request.span(extent, values).unwrap_or(0..info.n_samples);

@@ -45,7 +45,7 @@ impl ReadShard<InputRows> for RecordingReader {
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
                         && let Ok(recording) = OpenRecording::open(&mut self.decoder, &record.payload)
-                        && let Ok((info, _)) = info_of_row(recording.info(), record.payload.file.as_deref())
+                        && let Ok((info, _)) = info_of_row(recording.info(), record.payload.segment())
                     {
                         let seconds = info.seconds();
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);
