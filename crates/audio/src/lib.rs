@@ -92,7 +92,6 @@ pub use forebay_base::planes::{KEPT_SAMPLES, MAX_RATE, Planes};
 use formats::{AnyIndex, Format, Opened};
 use index::SpanWindow;
 use joined::CodecBytes;
-pub use pcm::FrameLayout;
 pub use range_index::{RangeIndex, SpanBytes};
 use read_at::RangeReader;
 pub use read_at::ReadAt;
@@ -421,12 +420,9 @@ impl AudioDecoder {
     }
 }
 
-/// The layout of the samples in a recording of `size` bytes, if its first bytes `head` determine it: plain
-/// PCM in WAV whose `data` chunk begins within `head`.
-///
-/// Opening and reading such a recording accesses only `head` and the bytes of the span.
-pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
-    formats::wav::layout(head, size)
+/// Whether the first bytes of a recording are those of plain samples, whose places follow from its head.
+pub fn has_plain_samples(head: &[u8]) -> bool {
+    sniff::sniff(head).is_ok_and(|(format, _)| format.is_plain())
 }
 
 fn open<'a>(cache: &mut DecoderCache, file: &'a [u8], track: Option<u32>) -> Result<Recording<'a>> {

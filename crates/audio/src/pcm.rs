@@ -128,20 +128,6 @@ impl Coding {
     }
 }
 
-/// The layout of a recording's frames (one sample of each channel) in its file: frame `n` begins at byte
-/// `data_at + frame_bytes * n`.
-///
-/// It is known from the first bytes, and determines which bytes a span needs before these are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FrameLayout {
-    /// The same as after opening the whole file.
-    pub info: Info,
-    /// The byte offset of the first frame.
-    pub data_at: u64,
-    /// Bytes of one sample of all channels.
-    pub frame_bytes: u64,
-}
-
 /// The coding of a recording and the place of its samples, without their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PcmFormat {

@@ -149,6 +149,16 @@ impl RangeIndex {
         self.format.name()
     }
 
+    /// Whether the head of the recording told where each sample is.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.index, Some(AnyIndex::Pcm(_)))
+    }
+
+    /// Whether spans can be read, and not only the whole recording.
+    pub fn has_places(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// Approximate bytes of memory that it holds.
     pub fn bytes_held(&self) -> usize {
         size_of::<Self>() + self.index.as_ref().map_or(0, |index| index.bytes_held())

@@ -130,7 +130,7 @@ pub use path_policy::AllowPaths;
 pub use ranged::{IndexLocation, ReadCounts};
 pub use record_rules::{MAX_RECORD_BYTES, NO_LABEL, check_record_bytes, label_of};
 pub use recordings::{Recordings, RecordingsReader, RowInfo, RowStorage};
-pub use request::{HEAD_BYTES, ReadRequest, RowExtent, RunRequest, WholeRecord};
+pub use request::{ReadRequest, RowExtent, RunRequest, WholeRecord};
 pub use row_files::ReadRows;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;

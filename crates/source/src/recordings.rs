@@ -30,7 +30,7 @@ use crate::{
     fields::{Row, Value},
     parallel, scattered_readers,
 };
-use forebay_audio::{AudioDecoder, Info, layout};
+use forebay_audio::{AudioDecoder, Info};
 
 /// An open dataset of recordings; immutable and shared.
 #[derive(Debug)]
@@ -411,11 +411,6 @@ impl Recordings {
 struct LengthRequest;
 
 impl ReadRequest for LengthRequest {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        // Of plain samples the head is enough.
-        layout(head, size).map(|_| 0..0)
-    }
-
     fn takes_spans(&self) -> bool {
         true
     }

@@ -4,9 +4,6 @@ use std::ops::Range;
 
 use crate::fields::Row;
 
-/// The bytes of a record that a source reads before it calls [`ReadRequest::excerpt`].
-pub const HEAD_BYTES: usize = 4096;
-
 /// A row of a recording, which may be a segment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowExtent {
@@ -25,12 +22,6 @@ impl RowExtent {
 
 /// What a task needs of a record that is about to be read.
 pub trait ReadRequest {
-    /// The range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
-    /// record's size; `None` if all bytes are needed.
-    fn excerpt(&self, _head: &[u8], _size: u64) -> Option<Range<u64>> {
-        None
-    }
-
     /// Whether [`ReadRequest::span`] says which samples are needed; otherwise whole recordings are read.
     fn takes_spans(&self) -> bool;
 
@@ -42,12 +33,6 @@ pub trait ReadRequest {
     /// The samples that are needed of a row of this extent, counted from its start, given the values of its
     /// other columns; `None` if all are, or if the row is bad.
     fn span(&self, _of: RowExtent, _values: &Row) -> Option<Range<u64>> {
-        None
-    }
-
-    /// As [`ReadRequest::excerpt`], for this position and the following `n - 1`, which are of the same
-    /// record.
-    fn excerpt_of(&self, _n: u64, _head: &[u8], _size: u64) -> Option<Range<u64>> {
         None
     }
 
@@ -65,10 +50,6 @@ pub struct RunRequest<'a> {
 }
 
 impl ReadRequest for RunRequest<'_> {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        self.request.excerpt_of(self.n, head, size)
-    }
-
     fn takes_spans(&self) -> bool {
         self.request.takes_spans()
     }

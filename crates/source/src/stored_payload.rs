@@ -61,6 +61,12 @@ impl From<Bytes> for StoredPayload {
     }
 }
 
+impl From<SpanBytes> for StoredPayload {
+    fn from(span_bytes: SpanBytes) -> Self {
+        Self { span_bytes: Some(Box::new(span_bytes)), ..Self::default() }
+    }
+}
+
 impl Payload for StoredPayload {
     fn n_bytes(&self) -> usize {
         self.bytes.len() + self.span_bytes.as_ref().map_or(0, |span_bytes| span_bytes.len())

@@ -601,41 +601,24 @@ fn a_late_record_of_the_first_batch_is_not_overtaken() {
     assert!((16..=48).contains(&needed), "{needed}");
 }
 
-/// Requests a part of each record, or all of it.
-struct PartOfRecord(Option<Range<u64>>);
-
-impl ReadRequest for PartOfRecord {
-    fn excerpt(&self, _: &[u8], _: u64) -> Option<Range<u64>> {
-        self.0.clone()
-    }
-
-    fn takes_spans(&self) -> bool {
-        false
-    }
-}
-
 #[test]
 fn a_record_alone_costs_one_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = shard(&folder.path().join("a.arrow"), 0, 200, 300_000);
     let far = Arc::new(Far::default());
     let source = source_of(&far, &[path]);
-    let reads = |row: u64, part: Option<Range<u64>>| {
+    let reads = |row: u64| {
         // Readers share the buffers that locate a row.
         let mut reader = source.reader();
         let before = far.n_reads.load(Relaxed);
-        let record = reader.read(row, 1, &PartOfRecord(part)).unwrap();
+        let record = reader.read(row, 1, &WholeRecord::ONCE).unwrap();
         assert_eq!(label_of(&record.values), row as i64);
         far.n_reads.load(Relaxed) - before
     };
-    assert_eq!(reads(5, None), 3, "offsets, labels, and the record");
-    assert_eq!(reads(77, None), 1);
-    assert_eq!(reads(150, None), 3, "another record batch");
-    assert_eq!([reads(10, None), reads(199, None)], [1, 1]);
-    // Where a part is enough, the head of a record is read first, until a record has another format.
-    let part = Some(100_000..120_000);
-    assert_eq!([reads(11, part.clone()), reads(12, part.clone()), reads(13, part.clone())], [1, 2, 2]);
-    assert_eq!([reads(14, None), reads(15, None), reads(16, part)], [2, 1, 1]);
+    assert_eq!(reads(5), 3, "offsets, labels, and the record");
+    assert_eq!(reads(77), 1);
+    assert_eq!(reads(150), 3, "another record batch");
+    assert_eq!([reads(10), reads(199)], [1, 1]);
 }
 
 #[test]

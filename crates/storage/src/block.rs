@@ -26,8 +26,6 @@ use crate::{
 const SMALLEST: usize = 64 << 10;
 /// The largest block that is kept.
 const LARGEST: usize = 16 << 20;
-/// The size of a page of memory.
-const PAGE: usize = 4 << 10;
 /// The most bytes of unused blocks that are kept.
 const KEPT: usize = 64 << 20;
 
@@ -93,17 +91,6 @@ impl BlockPool {
         }
     }
 
-    /// How much memory a block of `len` bytes takes if only `used` of them, in a few ranges, are touched.
-    pub fn size_of_part(len: usize, used: usize) -> usize {
-        // All pages of a reused block may have been touched. With assertions on, blocks are filled
-        // completely.
-        if len <= LARGEST || cfg!(debug_assertions) {
-            Self::size_of(len)
-        } else {
-            used.saturating_add(4 * PAGE).min(len)
-        }
-    }
-
     /// A block of `len` bytes whose content is arbitrary, and which holds `permit`.
     ///
     /// # Errors
@@ -155,17 +142,6 @@ pub struct PooledBlock {
 impl PooledBlock {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
-    }
-
-    /// Advises the system that little of the block will be touched: huge pages would take more memory.
-    pub fn advise_sparse(&self) {
-        #[cfg(target_os = "linux")]
-        if let BlockMemory::Mapped(data) = &self.data
-            && self.len > LARGEST
-        {
-            // Advice only: the result does not matter.
-            let _ = data.advise(memmap2::Advice::NoHugePage);
-        }
     }
 }
 

@@ -38,6 +38,10 @@ impl Format for Aiff {
         }
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }

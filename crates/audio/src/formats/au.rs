@@ -25,6 +25,10 @@ impl Format for Au {
         Ok(head.starts_with(b".snd"))
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }

@@ -79,6 +79,11 @@ pub(crate) trait Format: Debug + Sync {
         false
     }
 
+    /// Whether the head of a usual file tells where each of its samples is.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// Whether a file may have several audio tracks, of which `open` takes [`RangeReader::track`].
     fn has_tracks(&self) -> bool {
         false

@@ -36,6 +36,10 @@ impl Format for Sphere {
         Ok(head.starts_with(MAGIC))
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }

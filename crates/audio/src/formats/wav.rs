@@ -17,7 +17,7 @@ use crate::{
     field::{Endian, array_at, u16_at, u32_at, u64_at},
     formats::{AnyIndex, Opened},
     index_file::Parser,
-    pcm::{Coding, FrameLayout, PcmFormat, float_coding, int_coding},
+    pcm::{Coding, PcmFormat, float_coding, int_coding},
     read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
@@ -75,6 +75,10 @@ impl Format for Wav {
                 Err(unsupported(format!("a RIFF file of type `{}`, not WAVE", other.escape_ascii())))
             }
         }
+    }
+
+    fn is_plain(&self) -> bool {
+        true
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
@@ -137,22 +141,6 @@ fn find(file: &HeaderBytes<'_>) -> Result<WavContent> {
         }
     }
     coded(fmt, data, fact, endian)
-}
-
-/// The layout of the samples in a WAV file of `size` bytes, if its first bytes determine it; see
-/// [`FrameLayout`].
-pub(crate) fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
-    if !head.starts_with(b"RIFF") {
-        return None;
-    }
-    // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
-    let Ok(WavContent::Pcm(shape)) = find(&HeaderBytes::of(head)) else { return None };
-    let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
-    let data_at = shape.data.start;
-    let declared = u32_at(head, data_at as usize - 4, Endian::Little)
-        .filter(|&declared| declared != 0 && declared != u32::MAX)?;
-    let n_samples = u64::from(declared).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
-    Some(FrameLayout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.

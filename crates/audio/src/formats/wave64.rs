@@ -31,6 +31,10 @@ impl Format for Wave64 {
         Ok(head.starts_with(b"riff") && head.get(24..28) == Some(b"wave"))
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }

@@ -7,7 +7,6 @@ use super::{
     clip_planner::{ClipPlanner, ClipStart, Section},
 };
 use crate::{
-    audio::{Info, layout},
     fields::Row,
     order::Assignment,
     source::{ReadRequest, RowExtent},
@@ -46,19 +45,6 @@ impl<'a> ClipRequest<'a> {
 }
 
 impl ReadRequest for ClipRequest<'_> {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        if self.planner.plan().crop.takes_values() {
-            // They are not known yet.
-            return None;
-        }
-        let layout = layout(head, size)?;
-        let Info { sample_rate, n_samples, .. } = layout.info;
-        // Only a crop that takes values depends on where a row begins.
-        let span = self.span(RowExtent { sample_rate, start: 0, n_samples }, &Row::new())?;
-        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
-        Some(byte(span.start)..byte(span.end))
-    }
-
     fn takes_spans(&self) -> bool {
         true
     }
@@ -105,11 +91,6 @@ impl<'a> DrawRequest<'a> {
 }
 
 impl ReadRequest for DrawRequest<'_> {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        // The next draw needs another excerpt.
-        if self.repeats { None } else { self.excerpt_of(1, head, size) }
-    }
-
     fn takes_spans(&self) -> bool {
         true
     }
@@ -120,10 +101,6 @@ impl ReadRequest for DrawRequest<'_> {
 
     fn span(&self, of: RowExtent, values: &Row) -> Option<Range<u64>> {
         self.span_of(1, of, values)
-    }
-
-    fn excerpt_of(&self, n: u64, head: &[u8], size: u64) -> Option<Range<u64>> {
-        self.clips(n).excerpt(head, size)
     }
 
     fn span_of(&self, n: u64, of: RowExtent, values: &Row) -> Option<Range<u64>> {

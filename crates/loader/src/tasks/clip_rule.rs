@@ -143,11 +143,6 @@ impl ClipRule {
         matches!(self, Self::Clip(ClipCrop { draws: CropDraws::Redraw { .. }, .. }))
     }
 
-    /// Whether values of the row place the clip.
-    pub(super) fn takes_values(&self) -> bool {
-        matches!(self, Self::Clip(ClipCrop { place: CropPosition::Spans { .. }, .. }))
-    }
-
     /// Samples on each side of what a clip is about.
     pub(super) fn context(&self) -> usize {
         match self {

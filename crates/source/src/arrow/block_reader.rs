@@ -1,29 +1,17 @@
-//! Reads the payloads of rows: alone, in blocks of several rows, or in parts.
+//! Reads the payloads of rows: alone, or in blocks of several rows.
 //!
 //! A row that is requested alone costs one read of its range. Rows that will be requested in order are read
 //! together, in blocks of some MiB, and returned as slices of the block; the block stays in place while rows
 //! are read alone in between.
-//!
-//! Of a large recording a part may be enough, which its head shows: one more read, but fewer bytes. So the
-//! head is read first only if a part of the last large recording was enough, or if the recording is larger
-//! than a block. Other recordings are read in one read.
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{ops::Range, time::Instant};
 
 use bytes::Bytes;
 
 use super::{ArrowSource, buffer::ValueBytes, open_batches::OpenRow, shard::OpenShard, spans::Span};
 use crate::{
-    HEAD_BYTES, ReadRequest, Result,
-    block::BlockPool,
-    columns::ValueLayout,
-    contract::SMALL_READ,
-    memory_permits::{MemoryPermits, covered},
-    open_files::OpenFiles,
-    storage::{StoredFile, past_the_end},
+    Result, columns::ValueLayout, contract::SMALL_READ, memory_permits::MemoryPermits, open_files::OpenFiles,
+    storage::past_the_end,
 };
 
 /// The most bytes of a block; a longer record is read alone.
@@ -34,8 +22,6 @@ const USUAL_BLOCK: u64 = 3 << 20;
 const ANNOUNCED: u64 = 4 * BLOCK;
 /// The most rows of a block; a bound for empty rows.
 const BLOCK_ROWS: u64 = 1 << 16;
-/// The smallest record that may be read in parts, bytes; below, one read of all is as quick.
-const SMALLEST_IN_PARTS: u64 = 256 << 10;
 
 /// Reads payloads for one reader of rows.
 #[derive(Debug, Default)]
@@ -81,15 +67,14 @@ impl BlockReader {
         self.block.as_ref()?.slice(shard, span)
     }
 
-    /// Reads `span`, the payload of row `at`: from the block in hand, in parts, alone, or, if `run` rows from
-    /// it on are read in order, in a new block with those that follow.
+    /// Reads `span`, the payload of row `at`: from the block in hand, alone, or, if `run` rows from it on are
+    /// read in order, in a new block with those that follow.
     pub(super) fn read(
         &mut self,
         source: &ArrowSource,
         at: &mut OpenRow<'_>,
         span: Span,
         run: u64,
-        request: &dyn ReadRequest,
         permits: &MemoryPermits,
     ) -> Result<Bytes> {
         let shard = at.shard.number;
@@ -99,16 +84,6 @@ impl BlockReader {
             return Ok(bytes);
         }
         let (end, size) = (span.at + span.len, at.shard.file.size());
-        let is_large = span.len >= SMALLEST_IN_PARTS && end <= size;
-        let were_parts = source.in_parts.load(Ordering::Relaxed);
-        // A recording larger than a block is read alone anyway, and its head costs little in comparison.
-        if is_large && (were_parts || span.len > BLOCK) {
-            let (bytes, was_part) = read_in_parts(&at.shard.file, &source.blocks, span, request, permits)?;
-            if was_part != were_parts {
-                source.in_parts.store(was_part, Ordering::Relaxed);
-            }
-            return Ok(bytes);
-        }
         if end > size {
             return Err(past_the_end(end, size));
         }
@@ -120,21 +95,20 @@ impl BlockReader {
             self.block = None;
             self.announce(source, at.shard, block.clone());
         }
-        let file = &at.shard.file;
-        let bytes = match file.bytes(block.clone(), &source.blocks, permits) {
+        let (file, blocks) = (&at.shard.file, source.blocks());
+        let begin = Instant::now();
+        let bytes = match file.bytes(block.clone(), blocks, permits) {
             // The unreadable bytes may be those of another row.
             Err(_) if block.end > end => {
                 self.alone = Some((shard, block.end));
-                file.bytes(span.at..end, &source.blocks, permits)?
+                file.bytes(span.at..end, blocks, permits)?
             }
             bytes => bytes?,
         };
         let record = bytes.slice(..span.len as usize);
+        source.parts.was_whole(&record, bytes.len(), begin.elapsed());
         if bytes.len() > record.len() {
             self.block = Some(HeldBlock { shard, at: span.at, bytes });
-        }
-        if is_large && part_of(&record[..HEAD_BYTES], span.len, request).is_some() {
-            source.in_parts.store(true, Ordering::Relaxed);
         }
         Ok(record)
     }
@@ -190,47 +164,6 @@ fn end_of_block(at: &mut OpenRow<'_>, span: Span, run: u64, size: u64) -> u64 {
     end
 }
 
-/// The part of a record to read, if it is at most half of it.
-fn part_of(head: &[u8], len: u64, request: &dyn ReadRequest) -> Option<Range<usize>> {
-    let part = request
-        .excerpt(head, len)
-        .filter(|part| part.start <= part.end && part.end <= len && part.end - part.start <= len / 2)?;
-    Some(part.start as usize..part.end as usize)
-}
-
-/// Reads head and excerpt of the record at `span` into a block of the record's size, or all of it. Returns
-/// whether it read a part.
-fn read_in_parts(
-    file: &StoredFile,
-    blocks: &Arc<BlockPool>,
-    span: Span,
-    request: &dyn ReadRequest,
-    permits: &MemoryPermits,
-) -> Result<(Bytes, bool)> {
-    let len = span.len as usize;
-    let mut head = [0; HEAD_BYTES];
-    file.read_exact(&mut head, span.at)?;
-    let part = part_of(&head, span.len, request);
-    let was_part = part.is_some();
-    let part = part.unwrap_or(HEAD_BYTES..len);
-    let permit = permits.admit(BlockPool::size_of_part(len, HEAD_BYTES + part.len()) as u64)?;
-    if let Some(bytes) = file.mapped(span.at, len, part.clone()) {
-        return Ok((covered(bytes?, permit), was_part));
-    }
-    let mut block = blocks.take(len, permit)?;
-    if was_part {
-        block.advise_sparse();
-    }
-    let bytes = block.as_mut_slice();
-    // With assertions on, the pattern makes a stage that reads outside of its excerpt fail its tests.
-    if cfg!(debug_assertions) {
-        bytes.fill(0xA5);
-    }
-    bytes[..HEAD_BYTES].copy_from_slice(&head);
-    file.read_exact(&mut bytes[part.clone()], span.at + part.start as u64)?;
-    Ok((Bytes::from_owner(block), was_part))
-}
-
 impl ArrowSource {
     /// The number of the `run` rows from `row` on that make a block, by the mean of their record batch.
     pub(super) fn rows_of_block(&self, row: u64, run: u64) -> u64 {
@@ -251,7 +184,7 @@ impl ArrowSource {
             _ => return 1,
         };
         let mean = bytes / batch.n_rows.max(1);
-        if mean == 0 || mean >= SMALLEST_IN_PARTS && self.in_parts.load(Ordering::Relaxed) {
+        if mean == 0 || self.parts.is_likely(mean) {
             return 1;
         }
         (USUAL_BLOCK / mean).clamp(1, BLOCK_ROWS).min(run).min(batch.first_row + batch.n_rows - local)

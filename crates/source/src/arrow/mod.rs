@@ -10,6 +10,7 @@
 //! buffer ──▶ array ──▶ open_batches       values of a batch and its dictionaries
 //!                          ▼
 //!     block_reader ──▶  reader            rows, in blocks
+//!            parts ──▶                    parts of large recordings
 //! ```
 //!
 //! The readers of `arrow-ipc` are not used: they load a whole batch (a gigabyte, if it holds 1000
@@ -29,6 +30,7 @@ mod listed;
 mod message;
 mod open_batches;
 mod other;
+mod parts;
 mod reader;
 mod schema;
 mod shard;
@@ -38,12 +40,12 @@ mod walk;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 pub use reader::ArrowReader;
 
-use self::{index::ShardIndex, shard::OpenShards};
+use self::{index::ShardIndex, parts::Parts, shard::OpenShards};
 use super::{
     block::BlockPool,
     columns::{ArrayColumns, Described, FeatureCache, PayloadColumn},
@@ -51,6 +53,7 @@ use super::{
     open_files::{FileSet, OpenFiles},
     path_policy::PathPolicy,
     paths::{self, Reads},
+    ranged::{AtomicReadCounts, Indexes, RangedRecordings},
     row_files::{DocumentFiles, DynReader, ReadRows, RowFiles, impl_source},
     shard::Shard,
     storage::{CountedStorage, Storage, StoredFile},
@@ -63,14 +66,11 @@ use crate::{BLOCKS_AHEAD, Error, ErrorKind, Result, SourceOptions, parallel};
 pub struct ArrowSource {
     files: FileSet,
     indexes: Vec<Arc<ShardIndex>>,
-    blocks: Arc<BlockPool>,
-    max_record_bytes: u64,
+    parts: Parts,
     path_policy: PathPolicy,
     /// What records are called, if they are documents.
     document: Option<&'static str>,
     open: Arc<OpenShards>,
-    /// Whether reading a part of the last large recording was enough.
-    in_parts: AtomicBool,
     contents: Contents,
 }
 
@@ -136,19 +136,32 @@ impl ArrowSource {
         let found = DescribedShards { shards: &files.shards, ends, described: &described, has_labels };
         Ok(Self {
             contents: Contents::new(found, &options.columns, options.paths)?,
-            max_record_bytes: options.max_record_bytes,
+            parts: Parts::of(RangedRecordings {
+                blocks: Arc::default(),
+                max_record_bytes: options.max_record_bytes,
+                track: options.track,
+                indexes: Indexes::in_memory(),
+                counts: AtomicReadCounts::default(),
+            }),
             path_policy: PathPolicy::new(options.allow_paths.clone()),
             document: options.payload.document(),
             open: OpenShards::new(files.shards.len(), options.max_record_bytes),
             files,
             indexes,
-            blocks: Arc::default(),
-            in_parts: AtomicBool::new(false),
         })
     }
 
     pub fn contents(&self) -> &Contents {
         &self.contents
+    }
+
+    /// Memory that recordings are read into.
+    fn blocks(&self) -> &Arc<BlockPool> {
+        &self.parts.recordings.blocks
+    }
+
+    fn max_record_bytes(&self) -> u64 {
+        self.parts.recordings.max_record_bytes
     }
 
     /// The largest record batch with a compressed body: its shard and its bytes in the columns that are read.
@@ -173,7 +186,7 @@ impl OpenFiles for ArrowSource {
     }
 
     fn held_bytes(&self) -> usize {
-        self.blocks.bytes_in_use()
+        self.blocks().bytes_in_use()
     }
 }
 

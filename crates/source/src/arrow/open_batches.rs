@@ -182,6 +182,11 @@ impl OpenBatch {
         self.bytes.as_ref().or(items).is_some_and(Array::is_granted)
     }
 
+    /// The number of its first row in the shard.
+    pub(super) fn first_row(&self) -> u64 {
+        self.first_row
+    }
+
     /// Whether its recordings are lists of samples, and not the bytes of files.
     pub(super) fn has_samples(&self) -> bool {
         self.lists.as_ref().is_some_and(ListArrays::has_samples)

@@ -15,7 +15,7 @@ use super::{
     open_batches::{OpenBatches, OpenRow},
 };
 use crate::{
-    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload, WholeRecord,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredPayload,
     columns::ExtraColumn,
     contract::{MemoryLimiter, ReadRecords},
     fallible_alloc,
@@ -26,13 +26,21 @@ use crate::{
     record_rules::check_record_bytes,
     row_files::ReadRows,
 };
+use forebay_audio::AudioDecoder;
 
 /// Reads rows of an [`ArrowSource`]; one per thread.
 pub struct ArrowReader {
-    source: Arc<ArrowSource>,
     open: OpenBatches,
+    payloads: PayloadReader,
+}
+
+/// Reads the payloads of rows.
+struct PayloadReader {
+    source: Arc<ArrowSource>,
     blocks: BlockReader,
     permits: MemoryPermits,
+    /// Opens recordings of which a part is read.
+    decoder: AudioDecoder,
 }
 
 impl std::fmt::Debug for ArrowReader {
@@ -43,12 +51,10 @@ impl std::fmt::Debug for ArrowReader {
 
 impl ArrowReader {
     pub(crate) fn new(source: Arc<ArrowSource>) -> Self {
-        Self {
-            source,
-            open: OpenBatches::default(),
-            blocks: BlockReader::default(),
-            permits: MemoryPermits::default(),
-        }
+        let mut decoder = AudioDecoder::new();
+        decoder.track = source.parts.recordings.track;
+        let (blocks, permits) = (BlockReader::default(), MemoryPermits::default());
+        Self { open: OpenBatches::default(), payloads: PayloadReader { source, blocks, permits, decoder } }
     }
 
     /// What `read` makes of a row in its open batch. Its errors get the place of the row.
@@ -56,23 +62,24 @@ impl ArrowReader {
     fn with_row<T>(
         &mut self,
         row: u64,
-        read: impl FnOnce(&ArrowSource, &mut OpenRow<'_>, &mut BlockReader, &MemoryPermits) -> Result<T>,
+        read: impl FnOnce(&mut OpenRow<'_>, &mut PayloadReader) -> Result<T>,
     ) -> Result<T> {
-        let Self { source, open, blocks, permits } = self;
-        let (shard, local) = source.locate(row);
-        let value =
-            open.row(source, shard, local, permits).and_then(|mut at| read(source, &mut at, blocks, permits));
-        value.map_err(|error| error.in_shard(&source.files.shards[shard].path).at_row(local))
+        let Self { open, payloads } = self;
+        let (shard, local) = payloads.source.locate(row);
+        let value = open
+            .row(&payloads.source, shard, local, &payloads.permits)
+            .and_then(|mut at| read(&mut at, payloads));
+        value.map_err(|error| error.in_shard(&payloads.source.files.shards[shard].path).at_row(local))
     }
 }
 
 impl ReadRows for ArrowReader {
     fn path(&mut self, row: u64) -> Result<Option<String>> {
-        self.with_row(row, |_, at, blocks, _| path_of(at, blocks))
+        self.with_row(row, |at, payloads| payloads.path(at))
     }
 
     fn value(&mut self, row: u64, _run: u64, number: usize) -> Result<Value> {
-        self.with_row(row, |_, at, _, _| at.other(number))
+        self.with_row(row, |at, _| at.other(number))
     }
 }
 
@@ -81,16 +88,16 @@ impl ReadRecords for ArrowReader {
     type Request<'a> = dyn ReadRequest + 'a;
 
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
-        self.permits = MemoryPermits::of(limiter);
+        self.payloads.permits = MemoryPermits::of(limiter);
     }
 
     fn hint_next(&mut self, end: u64, row: Option<u64>) {
-        self.blocks.hint_next(end, row);
+        self.payloads.blocks.hint_next(end, row);
     }
 
     /// Reads one row. If `run`, the number of rows from this one on that will be requested next in storage
-    /// order, is above 1, a block of several MiB is read at once; 1 reads only this record's range, or, of a
-    /// large record, its head and the excerpt that is requested.
+    /// order, is above 1, a block of several MiB is read at once; 1 reads only this record's range. Of a
+    /// large recording the part that is requested is read, where that is less work.
     ///
     /// The bytes are a slice of a block, which is reused when all of its slices are dropped, of a map, or of
     /// a decompressed buffer.
@@ -105,87 +112,103 @@ impl ReadRecords for ArrowReader {
     /// # Panics
     /// If there is no such row.
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
-        let record = self.with_row(row, |source, at, blocks, permits| {
+        let record = self.with_row(row, |at, payloads| {
             at.shard.is_kept = run > 1;
+            let contents = &payloads.source.contents;
             let mut values = Row::new();
-            if source.contents.has_labels() {
+            if contents.has_labels() {
                 values.push(Value::Int(at.label()?));
             }
-            // The head of samples shows no part that is enough.
-            let request = if at.batch.has_samples() { &WholeRecord::ONCE } else { request };
-            let payload = at.payload()?;
-            let is_own = payload.is_some();
-            let payload = match payload {
-                Some(ValueBytes::File(span)) => {
-                    check_record_bytes(span.len, source.max_record_bytes)
-                        .map_err(|error| error.at_byte(span.at))?;
-                    blocks.read(source, at, span, run.max(1), request, permits)?
-                }
-                Some(ValueBytes::Memory(bytes)) => {
-                    check_record_bytes(bytes.len() as u64, source.max_record_bytes)?;
-                    if at.shard.has_granted.load(Ordering::Relaxed) && at.batch.is_payload_granted() {
-                        permits.mark_counted();
-                    }
-                    bytes
-                }
-                None => match source.document {
-                    Some(what) => return Err(Error::new(ErrorKind::Null, format!("the {what} is null"))),
-                    None => read_file_of(source, at, blocks, permits)?,
-                },
-            };
-            if payload.is_empty() {
-                let what = source.document.map(|what| format!("the {what} is empty"));
-                let what = what.unwrap_or_else(|| "the recording has no bytes".to_owned());
-                return Err(Error::new(ErrorKind::Empty, what));
-            }
-            let bytes = if is_own { at.recording(payload, permits)? } else { payload };
-            if source.contents.extra_columns.contains(&ExtraColumn::Path) {
-                values.push(ExtraColumn::path(path_of(at, blocks))?);
+            if contents.extra_columns.contains(&ExtraColumn::Path) {
+                values.push(ExtraColumn::path(payloads.path(at))?);
             }
             at.push_others(&mut values)?;
             at.push_beside(&mut values)?;
-            Ok(RawRecord::new(bytes, values))
+            let payload = payloads.read(at, run.max(1), (request, &values))?;
+            Ok(RawRecord::new(payload, values))
         });
         self.open.release_row_memory();
         record
     }
 }
 
-/// The path field of a row.
-fn path_of(at: &mut OpenRow<'_>, blocks: &BlockReader) -> Result<Option<String>> {
-    let bytes = match at.path()? {
-        None => return Ok(None),
-        Some(ValueBytes::Memory(bytes)) => bytes,
-        Some(ValueBytes::File(span)) => match blocks.slice(at.shard.number, span) {
-            Some(bytes) => bytes,
-            None => {
-                path_policy::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
-                let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
-                at.shard.file.read_exact(&mut bytes, span.at)?;
-                bytes.into()
+impl PayloadReader {
+    /// What is requested of the recording of a row with these values, or its document.
+    fn read(
+        &mut self,
+        at: &mut OpenRow<'_>,
+        run: u64,
+        request: (&dyn ReadRequest, &Row),
+    ) -> Result<StoredPayload> {
+        let Self { source, blocks, permits, decoder } = self;
+        let max_record_bytes = source.max_record_bytes();
+        let stored = at.payload()?;
+        let is_own = stored.is_some();
+        let bytes = match stored {
+            Some(ValueBytes::File(span)) => {
+                check_record_bytes(span.len, max_record_bytes).map_err(|error| error.at_byte(span.at))?;
+                // Samples in lists have no head, and what was read with other rows is whole.
+                let is_held = blocks.slice(at.shard.number, span).is_some();
+                if !at.batch.has_samples()
+                    && !is_held
+                    && let Some(part) = source.parts.read(decoder, at, span, request, permits)?
+                {
+                    return Ok(part.into());
+                }
+                blocks.read(source, at, span, run, permits)?
             }
-        },
-    };
-    path_policy::name(&bytes)
-}
+            Some(ValueBytes::Memory(bytes)) => {
+                check_record_bytes(bytes.len() as u64, max_record_bytes)?;
+                if at.shard.has_granted.load(Ordering::Relaxed) && at.batch.is_payload_granted() {
+                    permits.mark_counted();
+                }
+                bytes
+            }
+            None => match source.document {
+                Some(what) => return Err(Error::new(ErrorKind::Null, format!("the {what} is null"))),
+                None => self.file_of(at)?,
+            },
+        };
+        if bytes.is_empty() {
+            let what = self.source.document.map(|what| format!("the {what} is empty"));
+            let what = what.unwrap_or_else(|| "the recording has no bytes".to_owned());
+            return Err(Error::new(ErrorKind::Empty, what));
+        }
+        let bytes = if is_own { at.recording(bytes, &self.permits)? } else { bytes };
+        Ok(bytes.into())
+    }
 
-/// The bytes of the file at a row's path.
-fn read_file_of(
-    source: &ArrowSource,
-    at: &mut OpenRow<'_>,
-    blocks: &BlockReader,
-    permits: &MemoryPermits,
-) -> Result<Bytes> {
-    let Some(name) = path_of(at, blocks)? else {
-        return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
-    };
-    let ArrowSource { files, blocks, max_record_bytes, path_policy, .. } = source;
-    path_policy.read(
-        &files.storage,
-        blocks,
-        &files.shards[at.shard.number].path,
-        &name,
-        *max_record_bytes,
-        permits,
-    )
+    /// The path field of a row.
+    fn path(&self, at: &mut OpenRow<'_>) -> Result<Option<String>> {
+        let bytes = match at.path()? {
+            None => return Ok(None),
+            Some(ValueBytes::Memory(bytes)) => bytes,
+            Some(ValueBytes::File(span)) => match self.blocks.slice(at.shard.number, span) {
+                Some(bytes) => bytes,
+                None => {
+                    path_policy::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
+                    let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
+                    at.shard.file.read_exact(&mut bytes, span.at)?;
+                    bytes.into()
+                }
+            },
+        };
+        path_policy::name(&bytes)
+    }
+
+    /// The bytes of the file at a row's path.
+    fn file_of(&self, at: &mut OpenRow<'_>) -> Result<Bytes> {
+        let Some(name) = self.path(at)? else {
+            return Err(Error::new(ErrorKind::Null, "the row has neither bytes nor a path"));
+        };
+        let source = &self.source;
+        source.path_policy.read(
+            &source.files.storage,
+            source.blocks(),
+            &source.files.shards[at.shard.number].path,
+            &name,
+            source.max_record_bytes(),
+            &self.permits,
+        )
+    }
 }

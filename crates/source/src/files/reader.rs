@@ -134,14 +134,13 @@ impl FilesReader {
         if place.len == 0 {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
         }
-        if place.len > SMALL {
-            let span_bytes = place.shared.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
-            if let Some(span_bytes) = span_bytes {
-                let span_bytes = Some(Box::new(span_bytes));
-                return Ok(StoredPayload { span_bytes, ..StoredPayload::default() });
-            }
+        let is_part = segment.is_some() || request.0.takes_spans() || place.len > place.most();
+        if place.len <= SMALL || !is_part {
+            return Ok(place.read_range(0..place.len)?.into());
         }
-        Ok(place.read_range(0..place.len)?.into())
+        let decoder = &mut self.decoder;
+        let (index, span) = place.shared.indexes.wanted(decoder, place, segment, request)?;
+        Ok(index.span_bytes(decoder, place, span)?.into())
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     stored_recording::{Key, ReadCounts, StoredRecording},
 };
 use crate::{ReadRequest, Result, RowExtent, Segment, fields::Row, info_of_row, storage::Version};
-use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};
+use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt};
 
 /// The most bytes of all indexes in memory.
 const MOST_BYTES: usize = 64 << 20;
@@ -64,9 +64,13 @@ impl ReadAt for StoredRecording<'_> {
 }
 
 impl Indexes {
-    /// Those in the user's cache, and those in memory.
+    /// In memory, and in the user's cache.
     pub(crate) fn of_user() -> Self {
         Self::new(Sidecars::of_user())
+    }
+
+    pub(crate) fn in_memory() -> Self {
+        Self::new(Sidecars::nowhere())
     }
 
     fn new(sidecars: Sidecars) -> Self {
@@ -74,27 +78,23 @@ impl Indexes {
         Self { kept: Lru::new(MOST_BYTES), sidecars, made, found }
     }
 
-    /// The bytes that the wanted samples of a row need; None if all of the recording is wanted.
+    /// The index of a recording, and the samples of it that are wanted of a row.
     ///
     /// # Errors
-    /// As [`RangeIndex::open`] and [`RangeIndex::span_bytes`].
-    pub(crate) fn span_bytes(
+    /// As [`RangeIndex::open`].
+    pub(crate) fn wanted(
         &self,
         decoder: &mut AudioDecoder,
         recording: &StoredRecording<'_>,
         segment: Option<Segment>,
         (request, values): (&dyn ReadRequest, &Row),
-    ) -> Result<Option<SpanBytes>> {
-        if segment.is_none() && !request.takes_spans() && recording.len <= recording.most() {
-            return Ok(None);
-        }
+    ) -> Result<(Arc<RangeIndex>, Range<u64>)> {
         let index = self.index(decoder, recording)?;
         let (info, samples) = info_of_row(index.info(), segment)?;
         let extent =
             RowExtent { sample_rate: info.sample_rate, start: samples.start, n_samples: info.n_samples };
         let span = request.span(extent, values).unwrap_or(0..info.n_samples);
-        let span = samples.start + span.start..samples.start + span.end;
-        index.span_bytes(decoder, recording, span).map(Some)
+        Ok((index, samples.start + span.start..samples.start + span.end))
     }
 
     fn index(&self, decoder: &mut AudioDecoder, recording: &StoredRecording<'_>) -> Result<Arc<RangeIndex>> {
@@ -102,7 +102,7 @@ impl Indexes {
         if let Some((_, index)) = self.kept.get(recording.key).filter(|(known, _)| *known == version) {
             return Ok(index);
         }
-        let path = recording.resolved();
+        let path = self.sidecars.folder().and_then(|_| recording.resolved());
         let index = match path.as_deref().and_then(|path| self.on_disk(decoder, path, version)) {
             Some(index) => {
                 self.found.fetch_add(1, Ordering::Relaxed);

@@ -47,6 +47,11 @@ impl Sidecars {
         Self { folder: cache.map(|cache| cache.join("forebay/index")), has_failed: AtomicBool::new(false) }
     }
 
+    /// None is kept.
+    pub(super) fn nowhere() -> Self {
+        Self { folder: None, has_failed: AtomicBool::new(false) }
+    }
+
     #[cfg(test)]
     pub(crate) fn in_folder(folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()), has_failed: AtomicBool::new(false) }

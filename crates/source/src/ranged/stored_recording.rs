@@ -77,7 +77,7 @@ impl StoredRecording<'_> {
 
     /// Requests the ends of a recording that will be opened by them, so that the latencies of two requests do
     /// not add up.
-    pub(super) fn announce_ends(&self) {
+    pub(crate) fn announce_ends(&self) {
         // The bytes of samples in these files end with the file, and their length is found there.
         const BY_BOTH_ENDS: [&str; 4] = ["flac", "mp3", "oga", "ogg"];
         let path = self.file.path();
@@ -92,13 +92,13 @@ impl StoredRecording<'_> {
     }
 
     /// The bytes that were read so far.
-    pub(super) fn n_read(&self) -> u64 {
+    pub(crate) fn n_read(&self) -> u64 {
         self.n_read.get()
     }
 
     /// The resolved path, by which the index is kept; of a member that of the archive and the member's place,
     /// after a byte that no path has. So is the number of a track that was chosen.
-    pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
+    pub(crate) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
         let path = self.file.resolved().ok()?;
         let mut path = path.into_os_string();
@@ -112,7 +112,7 @@ impl StoredRecording<'_> {
     }
 
     /// The most bytes of a read.
-    pub(super) fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         self.shared.max_record_bytes
     }
 }
