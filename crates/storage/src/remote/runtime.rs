@@ -59,11 +59,16 @@ pub(super) struct RemoteRuntime {
     hub: OnceLock<Hub>,
 }
 
+/// Installs the provider of cryptography that clients need, once for the process.
+pub(super) fn install_tls() {
+    // The first one stays; another one serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 impl RemoteRuntime {
     /// With the settings of this moment.
     pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
-        // The first provider of the process stays; another one serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         Self {
             runtime: Mutex::default(),
             process: process::id(),

@@ -187,7 +187,7 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StoreOptions;
+    use crate::{StoreOptions, remote::runtime::install_tls};
 
     fn hub(set: &[(&str, &str)]) -> Hub {
         let set = set.iter().map(|(name, value)| (name.to_string(), value.to_string()));
@@ -241,6 +241,7 @@ mod tests {
     /// A container of an account, or a bucket of a server, is another one elsewhere.
     #[test]
     fn identities_differ_by_account_and_server() {
+        install_tls();
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".aws")).unwrap();
         let config = "[profile one]\nendpoint_url = http://one\n[profile two]\nendpoint_url = http://two\n";

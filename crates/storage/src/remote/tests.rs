@@ -16,6 +16,7 @@ use super::{
     client::Connector,
     hub::Hub,
     pages::PAGE,
+    runtime::install_tls,
     server::{PLACE, Server},
     settings::Settings,
     stores::{Address, ObjectPlace},
@@ -256,6 +257,7 @@ fn head(address: &Address) -> object_store::Result<u64> {
 
 #[test]
 fn a_token_does_not_follow_a_redirect_to_another_host() {
+    install_tls();
     let (hub, files) = (Server::start(b""), Server::start(b"abc"));
     *hub.faults.redirect.lock().unwrap() = Some(files.url.clone());
     let set = [("HF_ENDPOINT", hub.host()), ("HF_TOKEN", "secret")];
@@ -278,6 +280,7 @@ fn a_token_does_not_follow_a_redirect_to_another_host() {
 
 #[test]
 fn a_client_of_https_sends_nothing_over_http() {
+    install_tls();
     let server = Server::start(b"abc");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for is_plain in [false, true] {
