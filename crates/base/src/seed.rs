@@ -91,6 +91,24 @@ pub const fn below(hash: u64, n: u64) -> u64 {
     ((hash as u128 * n as u128) >> 64) as u64
 }
 
+/// A hash of bytes, eight at a time.
+pub fn hash_bytes(state: u64, bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    let mut state = mix(state ^ bytes.len() as u64);
+    for chunk in &mut chunks {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        state = mix(state ^ u64::from_le_bytes(word));
+    }
+    let rest = chunks.remainder();
+    if rest.is_empty() {
+        return state;
+    }
+    let mut word = [0; 8];
+    word[..rest.len()].copy_from_slice(rest);
+    mix(state ^ u64::from_le_bytes(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +142,14 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 64 * 64);
+    }
+
+    #[test]
+    fn hashes_depend_on_every_byte_and_length() {
+        let mut seen = std::collections::HashSet::new();
+        for n in 0..40 {
+            assert!(seen.insert(hash_bytes(0, &vec![0; n])));
+            assert!(seen.insert(hash_bytes(0, &vec![1; n + 1])));
+        }
     }
 }

@@ -20,7 +20,7 @@ import forebay
 from budgets import most_bytes
 from forebay.crops import Windows
 from forebay.sampling import Weighted
-from recordings import TINY
+from recordings import TINY, TINY_SAMPLES
 
 MB = 1 << 20
 N_ROWS = 14
@@ -53,20 +53,27 @@ print(json.dumps(found))
 """
 
 
-def recordings(size: int) -> Iterator[bytes]:
-    """WAV files of noise, with a header too long for excerpts, so that readers must read whole records."""
-    junk = b"JUNK" + struct.pack("<I", 8192) + bytes(8192)
+def recordings(size: int, n_samples: int = TINY_SAMPLES) -> Iterator[bytes]:
+    """WAV files of noise, `size` bytes of which so many samples are audio.
+
+    A clip of more than half of the samples reads the whole file.
+    """
     fmt = b"fmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16)
     noise = np.random.default_rng(3).integers(0, 256, size, dtype=np.uint8).tobytes()
-    head = b"RIFF" + struct.pack("<I", 4 + len(junk) + len(fmt) + 8 + size) + b"WAVE" + junk + fmt
+    data, junk = 2 * n_samples, size - 2 * n_samples
     for row in range(N_ROWS):
-        yield head + b"data" + struct.pack("<I", size) + noise[row:] + noise[:row]
+        found = noise[row:] + noise[:row]
+        chunks = fmt + b"data" + struct.pack("<I", data) + found[:data]
+        chunks += b"JUNK" + struct.pack("<I", junk) + found[data:]
+        yield b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
-def write(path: Path, size: int, compression: str | None = None, rows: int = 1) -> Path:
+def write(
+    path: Path, size: int, compression: str | None = None, rows: int = 1, n_samples: int = TINY_SAMPLES
+) -> Path:
     """Writes a shard with so many rows per record batch or row group, and one page for each."""
     schema = pa.schema([("audio", pa.binary())])
-    found = list(recordings(size))
+    found = list(recordings(size, n_samples))
     tables = (pa.table({"audio": found[at : at + rows]}, schema) for at in range(0, len(found), rows))
     if path.suffix == ".parquet":
         with pq.ParquetWriter(
@@ -129,8 +136,9 @@ def test_scattered_orders_of_what_is_decompressed(name: str, compression: str, t
     assert max(found.values()) < 190 * MB, found
 
 
-def test_batches_are_the_same_however_little_fits(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.arrow", 6 * MB)
+@pytest.mark.parametrize("n_samples", [TINY_SAMPLES, 2 * MB])
+def test_batches_are_the_same_however_little_fits(n_samples: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.arrow", 6 * MB, n_samples=n_samples)
     for order in ORDERS:
         expected = None
         for n_workers, n_readers, raw_channel_bytes in [(1, 1, 512 * MB), (2, 8, 8 * MB), (8, 14, 1)]:
@@ -159,7 +167,8 @@ AGAIN: dict[str, dict[str, Any]] = {
 def test_rows_that_come_again(
     again: str, name: str, compression: str | None, size: int, rows: int, tmp_path: Path
 ) -> None:
-    path = write(tmp_path / name, size, compression, rows)
+    n_samples = TINY_SAMPLES if again == "weights" else size // 2
+    path = write(tmp_path / name, size, compression, rows, n_samples)
     for order, n_streams in [("window", 1), ("window", 2), ("sequential", None)]:
         expected = None
         for n_readers, raw_channel_bytes in [(1, 512 * MB), (1, 8 * MB), (8, 8 * MB), (8, 1)]:

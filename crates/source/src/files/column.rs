@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use super::{
     json::Json,
-    names::{TextList, hash, hash_texts},
+    names::{TextList, hash_texts},
 };
 use crate::{
     Error, ErrorKind, Result, cells,
     columns::{ColumnType, Item, Nesting, SPAN_FIELDS, check_pair},
     fallible_alloc,
     fields::{self, Value},
-    seed::mix,
+    seed::{hash_bytes, mix},
 };
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeBinaryArray, LargeListArray, NullArray,
@@ -135,7 +135,7 @@ impl TableColumn {
 
 /// A hash of type and values. States have it, so it does not change.
 fn hash_array(array: &ArrayRef, state: u64) -> u64 {
-    let state = hash(state, type_name(array.data_type()).as_bytes());
+    let state = hash_bytes(state, type_name(array.data_type()).as_bytes());
     // A bit for each null, in words of 64 rows up to the last null.
     let mut words: Vec<u64> = array.logical_nulls().map_or_else(Vec::new, |nulls| {
         let chunks = nulls.inner().bit_chunks();

@@ -40,7 +40,6 @@ use std::{
 };
 
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
-pub(crate) use names::hash;
 pub(crate) use plan::TablePlan;
 pub use reader::FilesReader;
 pub(crate) use table::check_named;

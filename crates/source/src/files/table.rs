@@ -2,12 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{
-    column::TableColumn,
-    manifest::Unit,
-    names::{TextList, hash},
+use super::{column::TableColumn, manifest::Unit, names::TextList};
+use crate::{
+    Error, ErrorKind, Result, Segment,
+    columns::SchemaColumn,
+    fields::Value,
+    seed::{hash_bytes, mix},
+    urls,
 };
-use crate::{Error, ErrorKind, Result, Segment, columns::SchemaColumn, fields::Value, seed::mix, urls};
 
 /// The number of a row that names no file.
 pub(super) const NO_FILE: u32 = u32::MAX;
@@ -128,7 +130,7 @@ impl RecordingTable {
             false => self.names.hash(state),
             true => {
                 let shared = shared_folder(self.names.iter());
-                self.names.iter().fold(state, |state, name| hash(state, &name[shared..]))
+                self.names.iter().fold(state, |state, name| hash_bytes(state, &name[shared..]))
             }
         };
         self.hash_rows(state, columns.iter().map(|&column| &self.others[column]))
@@ -142,7 +144,7 @@ impl RecordingTable {
     fn hash_rows<'a>(&'a self, state: u64, columns: impl Iterator<Item = &'a TableColumn>) -> u64 {
         let mut state = self.files.iter().fold(state, |state, &file| mix(state ^ u64::from(file)));
         if let Some(segments) = &self.segments {
-            state = hash(state, &[segments.unit as u8]);
+            state = hash_bytes(state, &[segments.unit as u8]);
             let both = segments.starts.iter().chain(&segments.ends);
             state = both.fold(state, |state, place| mix(state ^ place.to_bits()));
         }

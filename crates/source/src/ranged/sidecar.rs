@@ -19,7 +19,7 @@ use std::{
 use forebay_audio::index_file;
 
 use crate::{
-    files::hash,
+    seed::hash_bytes,
     storage::{Version, open_regular},
 };
 
@@ -109,7 +109,7 @@ impl Sidecars {
 /// The name of the file for a recording.
 fn name(path: &Path) -> String {
     let path = path.as_os_str().as_encoded_bytes();
-    format!("{:016x}{:016x}", hash(1, path), hash(2, path))
+    format!("{:016x}{:016x}", hash_bytes(1, path), hash_bytes(2, path))
 }
 
 /// What an index is made from; None if the recording has no time.
