@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::{Error, ErrorKind, Result, fallible_alloc, ogg::crc32};
+use crate::{Error, ErrorKind, Result, checksum::crc32, fallible_alloc};
 
 /// The first bytes of a file; the last one is the version of the layout and of all contents.
 const MAGIC: &[u8; 8] = b"fbindex\x04";

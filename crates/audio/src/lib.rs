@@ -31,7 +31,7 @@
 //! | `index_file` | index files: magic number, version, checksum |
 //! | `pcm`, `adpcm` | samples at known places, of several formats |
 //! | `aac`, `demux`, `packet`, `packet_index` | packets that symphonia decodes, of several formats |
-//! | `ogg` | pages and packets of Ogg |
+//! | `ogg`, `checksum` | pages and packets of Ogg; checksums of FLAC and Ogg |
 //! | `shared` | spans that several windows need, each decoded once |
 //! | `decoder_cache` | decoders that a worker uses again |
 //! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
@@ -51,6 +51,7 @@
 
 mod aac;
 mod adpcm;
+mod checksum;
 mod claims;
 mod damage;
 mod demux;

@@ -15,7 +15,7 @@ mod claim;
 
 use std::ops::Range;
 
-use crate::{Result, corrupt, fallible_alloc, read_at::RangeReader};
+use crate::{Result, checksum::crc32, corrupt, fallible_alloc, read_at::RangeReader};
 
 pub(crate) use claim::{Claim, ClaimLimits};
 
@@ -492,54 +492,4 @@ pub(crate) mod steps {
     pub(crate) fn take() -> u64 {
         STEPS.with(|steps| steps.replace(0))
     }
-}
-
-/// `CRC[k][b]` is the checksum of the byte `b` followed by `k` zero bytes.
-static CRC: [[u32; 256]; 8] = crc_tables();
-
-/// Polynomial 0x04c11db7, most significant bit first (RFC 3533, section 6, field 7).
-const fn crc_tables() -> [[u32; 256]; 8] {
-    let mut tables = [[0; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u32) << 24;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 << 31 != 0 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 };
-            bit += 1;
-        }
-        tables[0][byte] = crc;
-        byte += 1;
-    }
-    let mut zeros = 1;
-    while zeros < 8 {
-        byte = 0;
-        while byte < 256 {
-            let crc = tables[zeros - 1][byte];
-            tables[zeros][byte] = crc << 8 ^ tables[0][(crc >> 24) as usize];
-            byte += 1;
-        }
-        zeros += 1;
-    }
-    tables
-}
-
-/// Continues the checksum `crc` over `bytes`, eight at a time.
-pub(crate) fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
-    let (eights, rest) = bytes.as_chunks::<8>();
-    for eight in eights {
-        let [a, b, c, d] = (crc ^ u32::from_be_bytes([eight[0], eight[1], eight[2], eight[3]])).to_be_bytes();
-        crc = CRC[7][usize::from(a)]
-            ^ CRC[6][usize::from(b)]
-            ^ CRC[5][usize::from(c)]
-            ^ CRC[4][usize::from(d)]
-            ^ CRC[3][usize::from(eight[4])]
-            ^ CRC[2][usize::from(eight[5])]
-            ^ CRC[1][usize::from(eight[6])]
-            ^ CRC[0][usize::from(eight[7])];
-    }
-    for &byte in rest {
-        crc = crc << 8 ^ CRC[0][usize::from((crc >> 24) as u8 ^ byte)];
-    }
-    crc
 }

@@ -36,11 +36,13 @@ mod tests;
 use std::ops::Range;
 
 use crate::{
-    DecoderCache, Info, Result, corrupt,
+    DecoderCache, Info, Result,
+    checksum::crc16,
+    corrupt,
     decoder_cache::VecPool,
     formats::{
         AnyIndex, Format, FrameSync, Opened,
-        flac::frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
+        flac::frame::{Frame, Header, end_of, follower, linked, next_header},
     },
     index_file::Parser,
     read_at::{MAX_JUNK, RangeReader},

@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use crate::checksum::crc16;
+
 /// The most bytes of a frame header: 4 fixed, 7 number, 2 block size, 2 rate, 1 CRC.
 pub(crate) const MAX_HEADER: usize = 16;
 
@@ -291,52 +293,6 @@ pub(crate) fn crc8(bytes: &[u8]) -> u8 {
     crc
 }
 
-/// Tables for CRC-16 with polynomial x^16 + x^15 + x^2 + 1: `CRC16[k][b]` is byte `b` followed by `k` zero
-/// bytes.
-static CRC16: [[u16; 256]; 16] = {
-    let mut tables = [[0u16; 256]; 16];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 != 0 { crc << 1 ^ 0x8005 } else { crc << 1 };
-            bit += 1;
-        }
-        tables[0][byte] = crc;
-        byte += 1;
-    }
-    let mut k = 1;
-    while k < 16 {
-        let mut byte = 0;
-        while byte < 256 {
-            let before = tables[k - 1][byte];
-            tables[k][byte] = before << 8 ^ tables[0][(before >> 8) as usize];
-            byte += 1;
-        }
-        k += 1;
-    }
-    tables
-};
-
-/// CRC-16 of a frame, continued from `crc`; 0 over a whole frame with its own CRC-16. Sixteen bytes a step.
-pub(crate) fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
-    let (blocks, rest) = bytes.as_chunks::<16>();
-    for block in blocks {
-        let [a, b] = (crc ^ u16::from_be_bytes([block[0], block[1]])).to_be_bytes();
-        // Two sums, so that the part that does not depend on the previous step is computed in parallel.
-        let mut rest = 0;
-        for k in 2..16 {
-            rest ^= CRC16[15 - k][usize::from(block[k])];
-        }
-        crc = CRC16[15][usize::from(a)] ^ CRC16[14][usize::from(b)] ^ rest;
-    }
-    for &byte in rest {
-        crc = crc << 8 ^ CRC16[0][usize::from((crc >> 8) as u8 ^ byte)];
-    }
-    crc
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,20 +309,5 @@ mod tests {
         );
         assert_eq!((header.sample_rate, header.len), (Some(44100), 7));
         assert_eq!(crc16(0, &frame), 0);
-    }
-
-    #[test]
-    fn crc_by_sixteens_equals_crc_by_bits() {
-        let bytes: Vec<u8> = (0..99u32).map(|i| (i * i * 7 + 3) as u8).collect();
-        for n in 0..bytes.len() {
-            let mut plain = 0u16;
-            for &byte in &bytes[..n] {
-                plain ^= u16::from(byte) << 8;
-                for _ in 0..8 {
-                    plain = if plain & 0x8000 != 0 { plain << 1 ^ 0x8005 } else { plain << 1 };
-                }
-            }
-            assert_eq!(crc16(0, &bytes[..n]), plain);
-        }
     }
 }

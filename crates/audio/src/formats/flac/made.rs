@@ -1,7 +1,10 @@
 //! Makes FLAC files for tests.
 
 use super::{head::STREAMINFO, *};
-use crate::formats::flac::frame::{Header, crc8, crc16};
+use crate::{
+    checksum::crc16,
+    formats::flac::frame::{Header, crc8},
+};
 
 /// The seek table of a file made for a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,14 +17,15 @@ use smallvec::SmallVec;
 
 use super::walk::{BlockWalk, MatroskaBytes, TrackBlock};
 use crate::{
-    Codec, Result, corrupt, fallible_alloc,
+    Codec, Result,
+    checksum::crc32,
+    corrupt, fallible_alloc,
     formats::{
         opus::{self, packet_samples},
         vorbis::PacketLengths,
     },
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, contradiction},
-    ogg::crc32,
     read_at::{RangeReader, ReadAt},
 };
 
