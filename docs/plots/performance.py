@@ -17,7 +17,7 @@ PICTURE = ROOT / "docs" / "performance.svg"
 BEGIN, END = "<!-- by docs/plots/performance.py -->\n", "<!-- end -->\n"
 
 # Dark on white, at least 4.5 to 1 for text and 3 to 1 between each bar and the background.
-COLORS = ["#1d3fae", "#b3470b", "#0f7a3f", "#8a1c6b", "#555555"]
+COLORS = ["#1d3fae", "#b3470b", "#0f7a3f", "#8a1c6b", "#555555", "#0a6f87", "#7a5a00", "#a3263a"]
 STYLE = 'font-family="system-ui, sans-serif" font-size="12" fill="#1b1b1f"'
 LEFT, RIGHT, BAR, GAP, HEAD = 210, 70, 15, 18, 58
 WIDTH = 900
@@ -88,7 +88,11 @@ def picture(rates: Table, told: str) -> str:
 
 def short(name: str) -> str:
     """The name of a loader without its settings."""
-    return {"torch DataLoader, soundfile seek": "torch + soundfile"}.get(name, name.split(",")[0])
+    known = {
+        "torch DataLoader, soundfile seek": "torch + soundfile",
+        "torchcodec spans, DataLoader": "torch + torchcodec",
+    }
+    return known.get(name, name.split(",")[0])
 
 
 def tables(rates: Table, ratios: Table, start: Table, loop: Table, told: str) -> str:
