@@ -421,9 +421,23 @@ impl AudioDecoder {
     }
 }
 
-/// Whether the first bytes of a recording are those of plain samples, whose places follow from its head.
-pub fn has_plain_samples(head: &[u8]) -> bool {
-    sniff::sniff(head).is_ok_and(|(format, _)| format.is_plain())
+/// How the bytes of a span are found in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// The head of a usual file tells where each sample is.
+    Plain,
+    /// The index has, or tells, the places of all frames or packets.
+    Counted,
+    /// Frames or pages are searched for by their numbers. If these are not in order, as in two files that were joined,
+    /// a search over a part may find others than one over all bytes.
+    Searched,
+}
+
+impl Places {
+    /// Those of a recording with these first bytes; `None` if its format is not known.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        sniff::sniff(head).ok().map(|(format, _)| format.places())
+    }
 }
 
 fn open<'a>(cache: &mut DecoderCache, file: &'a [u8], track: Option<u32>) -> Result<Recording<'a>> {

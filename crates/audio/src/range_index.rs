@@ -1,7 +1,8 @@
 //! Decodes spans of a recording whose bytes are in a file, from the bytes that the spans need.
 //!
 //! Input: reads of ranges of bytes ([`ReadAt`]). Output: the samples of any span, equal bit for bit to the
-//! same slice of a full decode. [`RangeIndex::open`] reads head and tail of the recording, or scans it in
+//! same slice of a full decode, but for recordings whose frames or pages are not in the order of their numbers
+//! ([`Places::Searched`]). [`RangeIndex::open`] reads head and tail of the recording, or scans it in
 //! pieces where its format has no other way; [`RangeIndex::span_bytes`] reads the bytes of a span, usually at
 //! once; [`AudioDecoder::read_span`] decodes them by the same code as [`AudioDecoder::read`].
 //!
@@ -19,7 +20,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    AudioDecoder, Codec, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
+    AudioDecoder, Codec, DecoderCache, Error, ErrorKind, Info, Places, Planes, Repairs, Result,
     formats::{self, AnyIndex, Format, Opened},
     from_byte, id3,
     index::SpanWindow,
@@ -149,14 +150,9 @@ impl RangeIndex {
         self.format.name()
     }
 
-    /// Whether the head of the recording told where each sample is.
-    pub fn is_plain(&self) -> bool {
-        matches!(self.index, Some(AnyIndex::Pcm(_)))
-    }
-
-    /// Whether spans can be read, and not only the whole recording.
-    pub fn has_places(&self) -> bool {
-        self.index.is_some()
+    /// How the bytes of a span are found; `None` if the recording can only be read whole.
+    pub fn places(&self) -> Option<Places> {
+        self.index.is_some().then(|| self.format.places())
     }
 
     /// Approximate bytes of memory that it holds.

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use forebay_audio::{AudioDecoder, Codec, Planes, Recording, has_plain_samples};
+use forebay_audio::{AudioDecoder, Codec, Places, Planes, Recording};
 use forebay_base::{Error, ErrorKind};
 use patience::thread_time;
 use proptest::prelude::*;
@@ -261,18 +261,22 @@ proptest! {
 }
 
 #[test]
-fn plain_samples_are_told_by_the_head() {
+fn heads_tell_how_spans_are_found() {
     let mut told = [0, 0];
     for (name, _) in expected() {
         let bytes = fs::read(folder().join(&name)).unwrap();
         if AudioDecoder::new().open(&bytes).is_err() {
             continue;
         }
-        let is_plain = has_plain_samples(&bytes[..bytes.len().min(HEAD_BYTES)]);
+        let places = Places::of(&bytes[..bytes.len().min(HEAD_BYTES)]).unwrap();
         let ending = name.rsplit('.').next().unwrap_or_default();
-        let expected = ["wav", "rf64", "w64", "aiff", "aif", "aifc", "au", "sph"].contains(&ending);
-        assert_eq!(is_plain, expected, "{name}");
+        let is_plain = ["wav", "rf64", "w64", "aiff", "aif", "aifc", "au", "sph"].contains(&ending);
+        assert_eq!(places == Places::Plain, is_plain, "{name}");
+        if ["flac", "ogg", "opus", "mkv", "webm"].contains(&ending) {
+            assert_eq!(places, Places::Searched, "{name}");
+        }
         told[usize::from(is_plain)] += 1;
     }
     assert!(told.iter().all(|&n| n >= 10), "{told:?}");
+    assert_eq!(Places::of(b"nothing that is known"), None);
 }

@@ -4,7 +4,7 @@
 
 use super::{Format, FrameSync, follows};
 use crate::{
-    Codec, DecoderCache, Info, Result,
+    Codec, DecoderCache, Info, Places, Result,
     aac::AdtsWalk,
     demux::{DecoderSetup, PacketPools},
     formats::{AnyIndex, Opened},
@@ -27,6 +27,10 @@ impl Format for Adts {
     }
 
     /// Lists all packets, of a file in pieces.
+    fn places(&self) -> Places {
+        Places::Counted
+    }
+
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         reader.clear_cache();
         let size = reader.size();

@@ -5,7 +5,7 @@
 
 use super::Format;
 use crate::{
-    DecoderCache, Info, Result,
+    DecoderCache, Info, Places, Result,
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at},
@@ -38,8 +38,8 @@ impl Format for Aiff {
         }
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn places(&self) -> Places {
+        Places::Plain
     }
 
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

@@ -4,7 +4,7 @@
 
 use super::Format;
 use crate::{
-    DecoderCache, Info, Result, corrupt,
+    DecoderCache, Info, Places, Result, corrupt,
     field::{Endian, u32_at},
     formats::{AnyIndex, Opened},
     index_file::Parser,
@@ -25,8 +25,8 @@ impl Format for Au {
         Ok(head.starts_with(b".snd"))
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn places(&self) -> Places {
+        Places::Plain
     }
 
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::Format;
 use crate::{
-    Codec, DecoderCache, Info, Result,
+    Codec, DecoderCache, Info, Places, Result,
     adpcm::BlockLayout,
     corrupt,
     decoder_cache::PooledVec,
@@ -39,6 +39,10 @@ impl Format for Caf {
 
     fn detect(&self, head: &[u8]) -> Result<bool> {
         Ok(head.starts_with(b"caff"))
+    }
+
+    fn places(&self) -> Places {
+        Places::Counted
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

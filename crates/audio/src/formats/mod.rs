@@ -26,7 +26,7 @@ pub(crate) mod wave64;
 use std::{fmt::Debug, ops::Deref};
 
 use crate::{
-    DecoderCache, Error, Info, Result, index::Index, index_file::Parser, joined::CodecBytes,
+    DecoderCache, Error, Info, Places, Result, index::Index, index_file::Parser, joined::CodecBytes,
     packet_index::PacketIndex, pcm::PcmFormat, read_at::RangeReader, unsupported,
 };
 use flac::FlacIndex;
@@ -79,9 +79,9 @@ pub(crate) trait Format: Debug + Sync {
         false
     }
 
-    /// Whether the head of a usual file tells where each of its samples is.
-    fn is_plain(&self) -> bool {
-        false
+    /// How the bytes of a span are found.
+    fn places(&self) -> Places {
+        Places::Searched
     }
 
     /// Whether a file may have several audio tracks, of which `open` takes [`RangeReader::track`].

@@ -53,7 +53,7 @@ use symphonia::{
 };
 
 use crate::{
-    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, corrupt,
+    Codec, DecoderCache, Error, ErrorKind, Info, Places, Planes, Result, corrupt,
     damage::DamagedFrames,
     decoder_cache::VecPool,
     formats::{AnyIndex, Format, FrameSync, Opened, follows},
@@ -98,6 +98,10 @@ impl Format for MpegAudio {
 
     fn finds_start(&self) -> bool {
         true
+    }
+
+    fn places(&self) -> Places {
+        Places::Counted
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

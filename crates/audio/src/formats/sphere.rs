@@ -9,7 +9,7 @@
 
 use super::Format;
 use crate::{
-    DecoderCache, Error, Info, Result, corrupt,
+    DecoderCache, Error, Info, Places, Result, corrupt,
     field::Endian,
     formats::{AnyIndex, Opened},
     index_file::Parser,
@@ -36,8 +36,8 @@ impl Format for Sphere {
         Ok(head.starts_with(MAGIC))
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn places(&self) -> Places {
+        Places::Plain
     }
 
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

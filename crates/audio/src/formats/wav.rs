@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::{Format, mpeg::MpegIndex};
 use crate::{
-    Codec, DecoderCache, Error, ErrorKind, Info, Result,
+    Codec, DecoderCache, Error, ErrorKind, Info, Places, Result,
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at, u64_at},
@@ -77,8 +77,8 @@ impl Format for Wav {
         }
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn places(&self) -> Places {
+        Places::Plain
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

@@ -7,7 +7,7 @@ use super::{
     wav::{Data, MAX_FMT, WavContent, coded},
 };
 use crate::{
-    DecoderCache, Info, Result,
+    DecoderCache, Info, Places, Result,
     field::{Endian, u32_at, u64_at},
     formats::{AnyIndex, Opened},
     index_file::Parser,
@@ -31,8 +31,8 @@ impl Format for Wave64 {
         Ok(head.starts_with(b"riff") && head.get(24..28) == Some(b"wave"))
     }
 
-    fn is_plain(&self) -> bool {
-        true
+    fn places(&self) -> Places {
+        Places::Plain
     }
 
     fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

@@ -1,16 +1,17 @@
 //! Reads parts of large recordings: the bytes that the samples of a span need, where that is less work.
 //!
-//! A part is found by reads of the recording's head and end, and where the span is expected; once its index
-//! is known, by one read. From memory or a fast disk that is less work than to read all. Where each read
-//! takes long it is more, unless the head alone tells where all samples are, or the recording is larger than
-//! a block and read alone anyway. So the times of the reads decide, with what the last large recordings were.
-//! Both ways have the same samples and the same errors.
+//! Of a recording that is larger than a block, and read alone anyway, a part is always read, as of one in a
+//! file of its own. A smaller one costs one read, and its part three at first: of its head, of its end, and
+//! where the span is expected. From memory or a fast disk that is less work, for fewer bytes. Where each read
+//! takes long it is more, unless the head alone tells where all samples are. So the times of reads decide,
+//! but only for formats of which part and whole have the same samples and errors, whatever the bytes are:
+//! those that are not [`Places::Searched`].
 
 use std::{
     cell::Cell,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -23,11 +24,13 @@ use crate::{
     memory_permits::MemoryPermits,
     ranged::{RangedRecordings, StoredRecording},
 };
-use forebay_audio::{AudioDecoder, SpanBytes, has_plain_samples};
+use forebay_audio::{AudioDecoder, Places, SpanBytes};
 
 /// The smallest recording of which a part may be read, bytes; below, one read of all is as quick.
-pub(super) const SMALLEST: u64 = 256 << 10;
-/// After so many large recordings of which a part was too much, a part is looked for in each so many only.
+const SMALLEST: u64 = 256 << 10;
+/// A recording above this is larger than a block.
+const BLOCK: u64 = SMALL_READ;
+/// After so many recordings of which a part was too much, a part is looked for in each so many only.
 const TRIES: u32 = 8;
 /// A read is quick if it takes less than this, and a nanosecond a byte.
 const QUICK: Duration = Duration::from_millis(1);
@@ -42,19 +45,20 @@ pub(super) struct Parts {
     pace: AtomicI32,
     /// The large recordings that were read whole since a part was read.
     n_whole: AtomicU32,
-    /// Whether the head of the last one told where its samples are.
-    are_plain: AtomicBool,
+    /// How spans are found in the last one: `Places` as a number, and one more.
+    places: AtomicU8,
 }
 
 impl Parts {
     pub(super) fn of(recordings: RangedRecordings) -> Self {
-        let (pace, n_whole) = (AtomicI32::new(0), AtomicU32::new(0));
-        Self { recordings, pace, n_whole, are_plain: AtomicBool::new(false) }
+        Self { recordings, pace: AtomicI32::new(0), n_whole: AtomicU32::new(0), places: AtomicU8::new(0) }
     }
 
-    /// Whether a part of a recording of `len` bytes is less work than all of it, if the part is small.
+    /// Whether a small part of the next recording of `len` bytes is probably less work than all of it.
     fn is_less_work(&self, len: u64) -> bool {
-        len >= SMALLEST && (len > SMALL_READ || self.are_plain.load(Relaxed) || self.pace.load(Relaxed) > 0)
+        let are = |places: Places| self.places.load(Relaxed) == number(Some(places));
+        len > BLOCK
+            || len >= SMALLEST && (are(Places::Plain) || are(Places::Counted) && self.pace.load(Relaxed) > 0)
     }
 
     /// Whether a part will be read of the next recording of `len` bytes.
@@ -68,7 +72,7 @@ impl Parts {
             return;
         }
         self.note(n_read as u64, took);
-        self.are_plain.store(has_plain_samples(&recording[..SMALLEST as usize]), Relaxed);
+        self.places.store(number(Places::of(&recording[..SMALLEST as usize])), Relaxed);
         self.n_whole.fetch_add(1, Relaxed);
     }
 
@@ -90,12 +94,13 @@ impl Parts {
         request: (&dyn ReadRequest, &Row),
         permits: &MemoryPermits,
     ) -> Result<Option<SpanBytes>> {
-        // A row that comes again is read once.
-        if !self.is_less_work(span.len) || !request.0.takes_spans() || request.0.repeats() {
+        if !request.0.takes_spans() || !self.is_less_work(span.len) {
             return Ok(None);
         }
         let n_whole = self.n_whole.load(Relaxed);
-        if n_whole >= TRIES && !n_whole.is_multiple_of(TRIES) {
+        let is_tried = n_whole < TRIES || n_whole.is_multiple_of(TRIES);
+        // A row that comes again is read once.
+        if span.len <= BLOCK && (!is_tried || request.0.repeats()) {
             return Ok(None);
         }
         let recording = StoredRecording {
@@ -111,7 +116,12 @@ impl Parts {
         match self.part_of(decoder, &recording, request) {
             Ok(Some(part)) => {
                 self.note(recording.n_read(), begin.elapsed());
-                self.n_whole.store(0, Relaxed);
+                // A recording that must be scanned costs more than itself.
+                if recording.n_read() <= span.len / 2 {
+                    self.n_whole.store(0, Relaxed);
+                } else {
+                    self.n_whole.fetch_add(1, Relaxed);
+                }
                 Ok(Some(part))
             }
             Err(error) if !error.kind.is_record() => Err(error),
@@ -119,7 +129,7 @@ impl Parts {
         }
     }
 
-    /// The part, if it has at most half of the samples.
+    /// The part, if it has at most half of the samples, and the file is still what it was.
     fn part_of(
         &self,
         decoder: &mut AudioDecoder,
@@ -127,10 +137,19 @@ impl Parts {
         request: (&dyn ReadRequest, &Row),
     ) -> Result<Option<SpanBytes>> {
         let (index, span) = self.recordings.indexes.wanted(decoder, recording, None, request)?;
-        self.are_plain.store(index.is_plain(), Relaxed);
-        if !index.has_places() || span.end.saturating_sub(span.start) > index.info().n_samples / 2 {
+        let places = index.places();
+        self.places.store(number(places), Relaxed);
+        let is_same = recording.len > BLOCK || places != Some(Places::Searched);
+        let is_small = span.end.saturating_sub(span.start) <= index.info().n_samples / 2;
+        if places.is_none() || !is_same || !is_small {
             return Ok(None);
         }
-        index.span_bytes(decoder, recording, span).map(Some)
+        let part = index.span_bytes(decoder, recording, span)?;
+        // The index may be of bytes that were there before.
+        Ok(recording.file.is_current().then_some(part))
     }
+}
+
+fn number(places: Option<Places>) -> u8 {
+    places.map_or(0, |places| 1 + places as u8)
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::{Coded, Linear, Track, description::STREAMINFO};
 use crate::{
-    Codec, DecoderCache, Error, ErrorKind, Info, Result,
+    Codec, DecoderCache, Error, ErrorKind, Info, Places, Result,
     demux::{DecoderSetup, PacketPools},
     formats::{AnyIndex, Format, Opened, flac::FlacIndex, mpeg::MpegIndex},
     index_file::Parser,
@@ -50,6 +50,10 @@ impl Format for Mp4 {
 
     /// Opens a sound track, by default the first; None if its pieces are joined before they are decoded, in a
     /// file.
+    fn places(&self) -> Places {
+        Places::Counted
+    }
+
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         let mut packets = cache.pools::<PacketPools>().packets.take();
         let track = reader.track;
