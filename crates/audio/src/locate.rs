@@ -290,10 +290,11 @@ impl Extendable<'_, '_> {
         }
         self.left -= 1;
         self.reader.check(to - self.at)?;
-        let more = self.reader.read(end..to)?;
-        let mut joined = fallible_alloc::with_room(self.bytes.len() + more.len())?;
+        let mut joined = fallible_alloc::with_room((to - self.at) as usize)?;
         joined.extend_from_slice(&self.bytes);
-        joined.extend_from_slice(&more);
+        // A reader that waits for memory must not hold any that others wait for.
+        self.bytes = Bytes::new();
+        joined.extend_from_slice(&self.reader.read(end..to)?);
         self.bytes = joined.into();
         Ok(true)
     }
