@@ -1,7 +1,8 @@
 //! Memory blocks that records are read into, reused when the last record in them is dropped.
 //!
 //! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a reused
-//! block costs nothing. Block sizes are powers of two, and the unused memory kept is bounded. Large blocks
+//! block costs nothing. Block sizes are powers of two. Unused blocks are kept as long as all blocks take no more
+//! than those that were in use at a time, or [`KEPT`] beside those in use. Large blocks
 //! are mapped separately, so that dropping them returns their memory to the system. An allocator would keep
 //! an uncounted part of it per thread.
 
@@ -26,7 +27,7 @@ use crate::{
 const SMALLEST: usize = 64 << 10;
 /// The largest block that is kept.
 const LARGEST: usize = 16 << 20;
-/// The most bytes of unused blocks that are kept.
+/// The bytes of unused blocks that are kept in any case.
 const KEPT: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -78,8 +79,16 @@ impl BlockMemory {
 
 #[derive(Debug, Default)]
 pub struct BlockPool {
-    resting: Mutex<Vec<BlockMemory>>,
+    resting: Mutex<RestingBlocks>,
     in_use: AtomicUsize,
+    /// The most bytes that were in use at a time.
+    peak: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct RestingBlocks {
+    blocks: Vec<BlockMemory>,
+    bytes: usize,
 }
 
 impl BlockPool {
@@ -99,7 +108,9 @@ impl BlockPool {
         let size = Self::size_of(len);
         let data = if (SMALLEST..=LARGEST).contains(&size) {
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            resting.iter().position(|block| block.len() == size).map(|at| resting.swap_remove(at))
+            let at = resting.blocks.iter().rposition(|block| block.len() == size);
+            resting.bytes -= at.map_or(0, |_| size);
+            at.map(|at| resting.blocks.swap_remove(at))
         } else {
             None
         };
@@ -107,7 +118,8 @@ impl BlockPool {
             Some(data) => data,
             None => BlockMemory::new(size)?,
         };
-        self.in_use.fetch_add(size, Ordering::Relaxed);
+        let in_use = self.in_use.fetch_add(size, Ordering::Relaxed) + size;
+        self.peak.fetch_max(in_use, Ordering::Relaxed);
         Ok(PooledBlock { data, len, pool: Arc::clone(self), _permit: permit })
     }
 
@@ -117,14 +129,16 @@ impl BlockPool {
     }
 
     fn give_back(&self, data: BlockMemory) {
-        self.in_use.fetch_sub(data.len(), Ordering::Relaxed);
-        if !(SMALLEST..=LARGEST).contains(&data.len()) {
+        let size = data.len();
+        let in_use = self.in_use.fetch_sub(size, Ordering::Relaxed) - size;
+        if !(SMALLEST..=LARGEST).contains(&size) {
             return;
         }
+        let most = KEPT.max(self.peak.load(Ordering::Relaxed).saturating_sub(in_use));
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = resting.iter().map(|block| block.len()).sum();
-        if kept + data.len() <= KEPT {
-            resting.push(data);
+        if resting.bytes + size <= most {
+            resting.bytes += size;
+            resting.blocks.push(data);
         }
     }
 }
@@ -180,10 +194,32 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Arc::new(BlockPool::default());
-        drop((0..20).map(|_| pool.take(LARGEST, None).unwrap()).collect::<Vec<_>>());
-        assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
+        let resting = || {
+            let resting = pool.resting.lock().unwrap();
+            let (in_use, peak) = (pool.bytes_in_use(), pool.peak.load(Ordering::Relaxed));
+            assert_eq!(resting.bytes, resting.blocks.iter().map(|block| block.len()).sum::<usize>());
+            assert!(resting.bytes + in_use <= peak.max(in_use + KEPT));
+            resting.bytes
+        };
+        let take = |n: usize, len| (0..n).map(|_| pool.take(len, None).unwrap()).collect::<Vec<_>>();
+        for _ in 0..3 {
+            drop(take(2, LARGEST));
+            assert_eq!(resting(), 2 * LARGEST);
+        }
+        // Of two sizes, as many as are kept in any case.
+        drop(take(9, LARGEST / 4));
+        assert_eq!(resting(), KEPT);
+        // Those that were in use at a time.
+        drop(take(9, LARGEST));
+        assert!(resting() > 8 * LARGEST);
+        let some = take(7, LARGEST);
+        resting();
+        drop(take(5, LARGEST / 2));
+        resting();
+        drop(some);
+        let before = resting();
         drop(pool.take(LARGEST + 1, None).unwrap());
         drop(pool.take(10, None).unwrap());
-        assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
+        assert_eq!(resting(), before);
     }
 }
