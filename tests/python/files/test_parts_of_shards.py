@@ -1,11 +1,13 @@
 """Of large recordings in shards parts are read: the batches are those of the whole, whichever is read."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import soundfile
 
 import forebay
 from forebay import crops, features
@@ -67,6 +69,26 @@ def test_crops_are_those_of_the_whole(crop: Any, shards: tuple[Path, Path]) -> N
     part, whole = shards
     for order in ("sequential", "window"):
         assert batches(part, crop=crop, order=order) == batches(whole, crop=crop, order=order)
+
+
+def encoded(form: str, subtype: str, rate: int, channels: int, seconds: int) -> bytes:
+    """Noise whose loudness changes from second to second, so that equal times have unequal bytes."""
+    dice = np.random.default_rng(7)
+    loudness = np.repeat(dice.uniform(0.0, 0.5, seconds), rate)
+    samples = loudness[:, None] * dice.uniform(-1, 1, (rate * seconds, channels))
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=form, subtype=subtype)
+    return file.getvalue()
+
+
+def test_of_what_is_longer_than_a_block_parts_are_those_of_the_whole(tmp_path: Path) -> None:
+    found = [encoded("FLAC", "PCM_16", 16000, 2, 110), encoded("OGG", "VORBIS", 44100, 2, 260)]
+    assert all(len(recording) > 4 << 20 for recording in found), [len(recording) for recording in found]
+    part, whole = shard(tmp_path / "part.arrow", found * 4, None), shard(tmp_path / "whole.arrow", found * 4, "lz4")
+    for seed in range(4):
+        assert batches(part, order="global", seed=seed) == batches(whole, order="global", seed=seed)
+    crop = crops.Views(3)
+    assert batches(part, order="sequential", crop=crop) == batches(whole, order="sequential", crop=crop)
 
 
 def test_clips_placed_by_a_column(tmp_path: Path) -> None:

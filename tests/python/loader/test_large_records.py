@@ -68,9 +68,7 @@ def recordings(size: int, n_samples: int = TINY_SAMPLES) -> Iterator[bytes]:
         yield b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
-def write(
-    path: Path, size: int, compression: str | None = None, rows: int = 1, n_samples: int = TINY_SAMPLES
-) -> Path:
+def write(path: Path, size: int, compression: str | None = None, rows: int = 1, n_samples: int = TINY_SAMPLES) -> Path:
     """Writes a shard with so many rows per record batch or row group, and one page for each."""
     schema = pa.schema([("audio", pa.binary())])
     found = list(recordings(size, n_samples))
