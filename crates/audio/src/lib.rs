@@ -428,8 +428,8 @@ pub enum Places {
     Plain,
     /// The index has, or tells, the places of all frames or packets.
     Counted,
-    /// Frames or pages are searched for by their numbers. If these are not in order, as in two files that were joined,
-    /// a search over a part may find others than one over all bytes.
+    /// Frames or pages are searched for by their numbers. If these are not in order, as in two files that
+    /// were joined, a search over a part may find others than one over all bytes.
     Searched,
 }
 

@@ -1,8 +1,8 @@
 //! Decodes spans of a recording whose bytes are in a file, from the bytes that the spans need.
 //!
 //! Input: reads of ranges of bytes ([`ReadAt`]). Output: the samples of any span, equal bit for bit to the
-//! same slice of a full decode, but for recordings whose frames or pages are not in the order of their numbers
-//! ([`Places::Searched`]). [`RangeIndex::open`] reads head and tail of the recording, or scans it in
+//! same slice of a full decode, but for recordings whose frames or pages are not in the order of their
+//! numbers ([`Places::Searched`]). [`RangeIndex::open`] reads head and tail of the recording, or scans it in
 //! pieces where its format has no other way; [`RangeIndex::span_bytes`] reads the bytes of a span, usually at
 //! once; [`AudioDecoder::read_span`] decodes them by the same code as [`AudioDecoder::read`].
 //!

@@ -1,10 +1,10 @@
 //! Memory blocks that records are read into, reused when the last record in them is dropped.
 //!
 //! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a reused
-//! block costs nothing. Block sizes are powers of two. Unused blocks are kept as long as all blocks take no more
-//! than those that were in use at a time, or [`KEPT`] beside those in use. Large blocks
-//! are mapped separately, so that dropping them returns their memory to the system. An allocator would keep
-//! an uncounted part of it per thread.
+//! block costs nothing. Block sizes are powers of two. Unused blocks are kept as long as all blocks take no
+//! more than those that were in use at a time, or [`KEPT`] beside those in use. Large blocks are mapped
+//! separately, so that dropping them returns their memory to the system. An allocator would keep an uncounted
+//! part of it per thread.
 
 use std::{
     mem,
