@@ -110,7 +110,7 @@ def test_clips_placed_by_a_column(tmp_path: Path) -> None:
 
 
 def test_lengths_are_those_of_the_whole(shards: tuple[Path, Path]) -> None:
-    infos = []
+    infos: list[Any] = []
     for path in shards:
         with forebay.AudioDataset(path, features=WAVEFORM) as dataset:
             infos.append([dataset.info(row) for row in range(len(dataset))])
