@@ -23,8 +23,8 @@ from peers import environments, report  # noqa: E402
 from peers.memory import PeakMemory  # noqa: E402
 
 FORMATS = ("ogg", "mp3", "flac", "wav", "ogg44", "opus")
-REQUIRED = ("torch_soundfile", "torchcodec", "lhotse", "hugging_face", "spdl", "grain", "dali")
-OTHERS = ("webdataset", "tf_data", "mosaicml", "litdata")
+REQUIRED = ("torch_soundfile", "torchcodec", "lhotse", "hugging_face", "spdl", "grain")
+OTHERS = ("dali", "webdataset", "tf_data", "mosaicml", "litdata")
 PEERS = ("forebay", *REQUIRED, *OTHERS)
 SWEEP_SECONDS = 2.0
 LOOP_STEPS = 40  # of a training loop in which `next()` is timed

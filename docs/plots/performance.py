@@ -74,7 +74,7 @@ def picture(rates: Table, told: str) -> str:
     y = HEAD
     for i, column in enumerate(rates.columns):
         parts.append(f'<text x="10" y="{y + 12}" font-weight="600">{escape(column)}</text>')
-        for color, name in zip(COLORS, names, strict=True):
+        for color, name in zip(COLORS[: len(names)], names, strict=True):
             value = float(rates.rows[name][i])
             width = value * scale
             label = escape(short(name))
