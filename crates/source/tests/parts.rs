@@ -105,7 +105,8 @@ fn recording(name: &str) -> Vec<u8> {
 fn shard(path: PathBuf, recordings: &[Vec<u8>]) -> PathBuf {
     let audio: ArrayRef = Arc::new(BinaryArray::from_iter_values(recordings));
     let label: ArrayRef = Arc::new(Int64Array::from_iter_values(0..recordings.len() as i64));
-    write(&path, Format::default(), &[batch([("audio", audio), ("label", label)])]);
+    // The bytes of recordings are the last of the file.
+    write(&path, Format::default(), &[batch([("label", label), ("audio", audio)])]);
     path
 }
 
@@ -172,6 +173,24 @@ fn of_what_is_larger_than_a_block_a_part_is_read() {
             assert_eq!((payload.is_whole(), told), (false, Some(4_000_000)));
         }
         assert!(disk.n_bytes.load(Relaxed) - before < 1 << 19);
+    }
+}
+
+#[test]
+fn a_record_that_its_shard_lacks_in_part_is_bad() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path().join("a.arrow"), &[wav(150_000, 1), wav(150_000, 2), wav(4_000_000, 3)]);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1_000_000).unwrap();
+    for is_mapped in [false, true] {
+        let source = source(&Disk { is_mapped, ..Disk::default() }, &path);
+        for _ in 0..3 {
+            // The samples of this span are there.
+            for row in [0, 1] {
+                part(&source, row, 1000..2000).unwrap();
+            }
+            assert_eq!(part(&source, 2, 1000..2000).unwrap_err().kind, ErrorKind::Truncated);
+        }
     }
 }
 

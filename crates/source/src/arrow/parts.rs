@@ -94,7 +94,9 @@ impl Parts {
         request: (&dyn ReadRequest, &Row),
         permits: &MemoryPermits,
     ) -> Result<Option<SpanBytes>> {
-        if !request.0.takes_spans() || !self.is_less_work(span.len) {
+        // Of a record that its shard lacks in part, no part is good.
+        let is_there = span.at + span.len <= at.shard.file.size();
+        if !is_there || !request.0.takes_spans() || !self.is_less_work(span.len) {
             return Ok(None);
         }
         let n_whole = self.n_whole.load(Relaxed);
