@@ -434,7 +434,7 @@ pub enum Places {
 }
 
 impl Places {
-    /// Those of a recording with these first bytes; `None` if its format is not known.
+    /// How spans of a recording with these first bytes are found; `None` if its format is not known.
     pub fn of(head: &[u8]) -> Option<Self> {
         sniff::sniff(head).ok().map(|(format, _)| format.places())
     }

@@ -1,4 +1,4 @@
-//! Parts of large recordings in shards: which reads they cost, and that their samples are those of the whole.
+//! Parts of large recordings in shards: the reads that they cost, and their samples beside a whole decode.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -264,7 +264,7 @@ fn parts_have_the_samples_and_the_errors_of_the_whole() {
                 let start = mix(k + 31 * row as u64) % n;
                 let span = start..start + 1 + mix(k) % (n / 8 + 1);
                 let expected = samples(&mut decoder, &whole, span.clone());
-                // What is wrong with a recording is told by who decodes it.
+                // The decoder reports damage, not the reader.
                 let (payload, told) = part(&source, row as u64, span.clone()).unwrap();
                 assert!(
                     told.is_none_or(|told| told == n),

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The most bytes of a block; a longer record is read alone.
-const BLOCK: u64 = SMALL_READ;
+pub(super) const BLOCK: u64 = SMALL_READ;
 /// The mean bytes of a block, so that most blocks are smaller than [`BLOCK`].
 const USUAL_BLOCK: u64 = 3 << 20;
 /// The distance from a block's start, bytes, at which the system is advised of the next reads.
@@ -106,7 +106,9 @@ impl BlockReader {
             bytes => bytes?,
         };
         let record = bytes.slice(..span.len as usize);
-        source.parts.was_whole(&record, bytes.len(), begin.elapsed());
+        if source.document.is_none() {
+            source.parts.was_whole(&record, bytes.len(), begin.elapsed());
+        }
         if bytes.len() > record.len() {
             self.block = Some(HeldBlock { shard, at: span.at, bytes });
         }

@@ -16,10 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{open_batches::OpenRow, spans::Span};
+use super::{block_reader::BLOCK, open_batches::OpenRow, spans::Span};
 use crate::{
     ReadRequest, Result,
-    contract::SMALL_READ,
     fields::Row,
     memory_permits::MemoryPermits,
     ranged::{RangedRecordings, StoredRecording},
@@ -28,20 +27,18 @@ use forebay_audio::{AudioDecoder, Places, SpanBytes};
 
 /// The smallest recording of which a part may be read, bytes; below, one read of all is as quick.
 const SMALLEST: u64 = 256 << 10;
-/// A recording above this is larger than a block.
-const BLOCK: u64 = SMALL_READ;
 /// After so many recordings of which a part was too much, a part is looked for in each so many only.
 const TRIES: u32 = 8;
 /// A read is quick if it takes less than this, and a nanosecond a byte.
 const QUICK: Duration = Duration::from_millis(1);
-/// How many quick reads outweigh a slow one that comes after them.
+/// The limit of the pace in both directions: so many quick reads in a row are remembered.
 const PATIENCE: i32 = 4;
 
 /// What the readers of a source know of its large recordings.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) recordings: RangedRecordings,
-    /// Above 0 if reads are quick: a quick one adds 1, a slow one takes 2.
+    /// Above 0 if reads are quick: a quick read adds 1, a slow read subtracts 2.
     pace: AtomicI32,
     /// The large recordings that were read whole since a part was read.
     n_whole: AtomicU32,
@@ -85,7 +82,8 @@ impl Parts {
     /// The part of the recording at `span` that is requested of a row; `None` if all of it is to be read.
     ///
     /// # Errors
-    /// Those of the reads. What is wrong with the recording itself is told by those who read all of it.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) and others of the reads. A damaged recording is no error: it is
+    /// read whole, and its decoder reports the error.
     pub(super) fn read(
         &self,
         decoder: &mut AudioDecoder,

@@ -251,7 +251,7 @@ impl Decoder {
                 return Err(FrameDamage("the codes of a granule reach beyond the main data"));
             }
         }
-        // The error is that of the first damaged granule.
+        // The first damaged granule determines the error.
         damage.map_or(Ok(begin), |damage| Err(FrameDamage(damage)))
     }
 }
