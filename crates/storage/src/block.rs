@@ -2,7 +2,7 @@
 //!
 //! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a reused
 //! block costs nothing. Block sizes are powers of two. Unused blocks are kept as long as all blocks take no
-//! more than those that were in use at a time, or [`KEPT`] beside those in use. Large blocks are mapped
+//! more than those that were in use at a time, or 64 MiB beside those in use. Large blocks are mapped
 //! separately, so that dropping them returns their memory to the system. An allocator would keep an uncounted
 //! part of it per thread.
 
