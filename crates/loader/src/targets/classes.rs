@@ -59,6 +59,8 @@ pub struct ClassVocabulary {
     pub(super) by_key: HashMap<Key, u32>,
     /// The classes by the numbers of the column.
     pub(super) maps: Maps,
+    /// Whether a number in the column is a name, as in the data, and not the number of a class.
+    pub(super) are_numbers_names: bool,
 }
 
 /// For each source, the classes by its numbers; `None`: they are the same.
@@ -84,7 +86,7 @@ impl ClassVocabulary {
             }
         }
         let n = Some(names.len() as u64);
-        Ok(Self { names: Some(names), n, by_key, maps: Vec::new() })
+        Ok(Self { names: Some(names), n, by_key, ..Self::default() })
     }
 
     /// Unites the names of the sources; a name keeps the number that it has in the first source that has it.
@@ -106,6 +108,18 @@ impl ClassVocabulary {
         Ok(Some(united))
     }
 
+    /// Takes numbers as names, if some of the names are whole numbers: `class_names` of a column of numbers.
+    pub(super) fn name_numbers(&mut self) {
+        let named = |(name, class): (&String, u32)| {
+            let number: i64 = name.parse().ok()?;
+            (number.to_string() == *name).then_some((Key::Number(number), class))
+        };
+        let named: Vec<_> =
+            self.names.iter().flat_map(|names| names.iter().zip(0..)).filter_map(named).collect();
+        self.are_numbers_names = !named.is_empty();
+        self.by_key.extend(named);
+    }
+
     /// The classes by the numbers of each source, whose names may differ.
     pub(super) fn maps_of(&self, sources: &[Option<Arc<Vec<String>>>]) -> Maps {
         let map = |names: &Arc<Vec<String>>| {
@@ -115,20 +129,19 @@ impl ClassVocabulary {
             };
             let map: Arc<[i64]> = names.iter().map(class).collect();
             let is_same = map.iter().zip(0..).all(|(&class, number)| class == number);
-            (!is_same).then_some(map)
+            (!is_same || self.are_numbers_names).then_some(map)
         };
         sources.iter().map(|names| names.as_ref().and_then(map)).collect()
     }
 
     /// The class of a key in a source, whose numbers `maps` knows; `None` if it is none.
     pub(super) fn class(&self, key: &Key, maps: &Maps, source: usize) -> Option<i64> {
-        if let Some(&class) = self.by_key.get(key) {
-            return Some(class.into());
-        }
-        let Key::Number(number) = *key else { return None };
-        let number = match maps.get(source) {
-            Some(Some(map)) => *map.get(usize::try_from(number).ok()?).filter(|&&class| class != UNKNOWN)?,
-            _ => number,
+        let number = match (key, maps.get(source)) {
+            (&Key::Number(number), Some(Some(map))) => {
+                *map.get(usize::try_from(number).ok()?).filter(|&&class| class != UNKNOWN)?
+            }
+            (&Key::Number(number), _) if !self.are_numbers_names => number,
+            _ => return self.by_key.get(key).map(|&class| class.into()),
         };
         match self.n {
             Some(n) => u64::try_from(number).ok().filter(|&number| number < n).map(|_| number),
@@ -232,6 +245,26 @@ mod tests {
         let mut found = Vec::new();
         Key::of(&Value::Text(" a, b,,c ,".into()), Some(","), &mut |key| found.push(key));
         assert_eq!(found, ["a", "b", "c"].map(|name| Key::Name(name.into())));
+    }
+
+    #[test]
+    fn numbers_are_names_where_names_are_numbers() {
+        let of = |list: &[&str], number| {
+            let mut vocabulary = ClassVocabulary::of_names(names(list), "classes").unwrap();
+            vocabulary.name_numbers();
+            vocabulary.class(&Key::Number(number), &vocabulary.maps, 0)
+        };
+        assert_eq!([of(&["1", "2", "3"], 1), of(&["1", "2", "3"], 3)], [Some(0), Some(2)]);
+        assert_eq!([of(&["1", "2", "3"], 0), of(&["-1", "10", "x"], 10)], [None, Some(1)]);
+        assert_eq!([of(&["-1", "10", "x"], -1), of(&["-1", "10", "x"], 2)], [Some(0), None]);
+        // "007" is no number that a column of numbers has.
+        assert_eq!([of(&["007", "owl"], 7), of(&["007", "owl"], 1)], [None, Some(1)]);
+        // Where a column has names, its numbers are theirs.
+        let mut vocabulary = ClassVocabulary::of_names(names(&["1", "2", "3"]), "classes").unwrap();
+        vocabulary.name_numbers();
+        let maps = vocabulary.maps_of(&[Some(names(&["1", "2", "3"])), Some(names(&["3", "1"]))]);
+        let of = |number, source| vocabulary.class(&Key::Number(number), &maps, source);
+        assert_eq!([of(1, 0), of(0, 1), of(1, 1), of(3, 0)], [Some(1), Some(2), Some(0), None]);
     }
 
     #[test]

@@ -168,6 +168,9 @@ impl TargetConfig {
         match &self.classes {
             ClassSource::Names(names) => {
                 let mut vocabulary = ClassVocabulary::of_names(names.clone(), &what)?;
+                if schema.iter().all(Option::is_none) {
+                    vocabulary.name_numbers();
+                }
                 vocabulary.maps = vocabulary.maps_of(schema);
                 Ok(vocabulary)
             }
@@ -203,7 +206,13 @@ impl TargetConfig {
                 let names = Arc::new(names.collect::<Vec<_>>());
                 let n = Some(names.len() as u64);
                 let by_key = keys.into_iter().zip(0..).collect();
-                Ok(ClassVocabulary { names: Some(names), n, by_key, maps: Vec::new() })
+                Ok(ClassVocabulary {
+                    names: Some(names),
+                    n,
+                    by_key,
+                    maps: Vec::new(),
+                    are_numbers_names: true,
+                })
             }
             ClassSource::Any | ClassSource::Schema => match ClassVocabulary::united(schema, &what)? {
                 Some(vocabulary) => Ok(vocabulary),
