@@ -5,7 +5,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyBool, PyDict, PyList},
+    types::{PyBool, PyDict, PyFloat, PyList},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     config::SamplingObject,
     error::shown,
     order::WeightedRows,
-    sampling::{Balance, ClassCounts, Filter, Joined, Limit, Sampling, Weighting},
+    sampling::{Balance, ClassCounts, Filter, Joined, Limit, Sampling, Weighting, whole},
     source::Subset,
     targets::Key,
 };
@@ -101,12 +101,21 @@ fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Ok(text) = value.extract::<String>() {
         return Ok(Key::Name(text.into()));
     }
-    let wrong =
-        || PyTypeError::new_err(format!("{name} has {}, must be text or whole numbers", value.get_type()));
+    let wrong = || {
+        PyTypeError::new_err(format!(
+            "{name} has {}, must be text or whole numbers; minimum and maximum take others",
+            value.get_type()
+        ))
+    };
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    attempt(value.py(), value.extract())?.map(Key::Number).ok_or_else(wrong)
+    if let Some(number) = attempt(value.py(), value.extract())? {
+        return Ok(Key::Number(number));
+    }
+    // As pandas has whole numbers in a column with nulls.
+    let whole = value.cast::<PyFloat>().ok().and_then(|float| whole(float.value()));
+    whole.map(Key::Number).ok_or_else(wrong)
 }
 
 /// Some values of a column; `None` if they are not given.

@@ -60,7 +60,7 @@ pub struct ClassCount {
 }
 
 /// Whether a value is no class.
-fn has_floats(value: &Value) -> bool {
+pub(super) fn has_floats(value: &Value) -> bool {
     match value {
         Value::Float(_) => true,
         Value::List(items) => items.iter().any(has_floats),

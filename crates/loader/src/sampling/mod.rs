@@ -14,7 +14,7 @@ use std::{
 };
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
-use classes::{RowClasses, Unbalanced, named, of_groups};
+use classes::{RowClasses, Unbalanced, has_floats, named, of_groups};
 pub use lengths::{
     LeftOut, LengthLimits, Played, RowSeconds, is_length, within_tokens, within_tokens_per_second,
 };
@@ -271,6 +271,21 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
+/// The integer that a float is; `None` if it is none, or may be rounded.
+pub fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
+}
+
+/// The keys of a value as conditions compare them: whole floats are numbers, as of a column of folds with nulls.
+fn keys_of(value: &Value, each: &mut dyn FnMut(Key)) {
+    match value {
+        Value::Float(number) => whole(*number).into_iter().for_each(|number| each(Key::Number(number))),
+        Value::List(items) => items.iter().for_each(|item| keys_of(item, each)),
+        _ => Key::of(value, None, each),
+    }
+}
+
 /// What [`Filter::passes`] finds in a shard.
 #[derive(Debug, Default)]
 struct Judged {
@@ -288,6 +303,13 @@ impl Filter {
     /// # Errors
     /// [`ErrorKind::Config`] for names where the column has numbers only, and numbers where it has names.
     fn check_found(&self, found: &HashSet<Key>, has_kinds: [bool; 2]) -> Result<()> {
+        let has_limits = self.minimum.is_some() || self.maximum.is_some();
+        if has_limits && has_kinds == [false, true] {
+            let column = &self.column;
+            return refused(format!(
+                "Where({column:?}): minimum and maximum are of numbers, and the column has texts; give values or exclude"
+            ));
+        }
         for (what, keys) in [("values", &self.values), ("exclude", &self.exclude)] {
             let missing = || keys.iter().flatten().filter(|key| !found.contains(key));
             let Some(first) = missing().next() else { continue };
@@ -348,21 +370,27 @@ impl Filter {
         let set =
             |keys: &Option<Vec<Key>>| keys.as_ref().map(|keys| keys.iter().cloned().collect::<HashSet<_>>());
         let (keys, excluded) = (set(&self.values), set(&self.exclude));
+        let has_limits = self.minimum.is_some() || self.maximum.is_some();
         let keep = |judged: &mut Judged, value: Result<&Value>| {
             let Ok(value) = value else {
                 judged.rows.push((true, Vec::new()));
                 return Ok(());
             };
             let is_null = matches!(value, Value::Null);
+            if has_limits {
+                judged.has_kinds[0] |= number(value).is_some();
+                judged.has_kinds[1] |= matches!(value, Value::Text(_));
+            }
             let fits = self.is_null.is_none_or(|wanted| wanted == is_null)
-                && (self.minimum.is_none() && self.maximum.is_none()
+                && (!has_limits
                     || number(value).is_some_and(|number| {
                         self.minimum.is_none_or(|least| number >= least)
                             && self.maximum.is_none_or(|most| number <= most)
                     }));
             let (mut has, mut unnamed, mut is_excluded) = (keys.is_none(), Vec::new(), false);
             if keys.is_some() || excluded.is_some() {
-                Key::of(value, None, &mut |key| {
+                judged.has_kinds[0] |= has_floats(value);
+                keys_of(value, &mut |key| {
                     let is_in =
                         |keys: &Option<HashSet<Key>>| keys.as_ref().is_some_and(|keys| keys.contains(&key));
                     let (is_kept, is_left_out) = (is_in(&keys), is_in(&excluded));
