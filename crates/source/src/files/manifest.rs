@@ -172,8 +172,8 @@ const PATHS: [&str; 25] = [
     "filelocation",
     "ytid",
 ];
-/// The usual pairs of start and end; an end of the second list is a length.
-const SPANS: [(&str, &str); 12] = [
+/// The usual pairs of start and end.
+const SPANS: [(&str, &str); 14] = [
     ("start", "end"),
     ("starttime", "endtime"),
     ("begintime", "endtime"),
@@ -186,10 +186,27 @@ const SPANS: [(&str, &str); 12] = [
     ("begin", "end"),
     ("onset", "offset"),
     ("tmin", "tmax"),
+    ("start", "stop"),
+    ("starttime", "stoptime"),
 ];
 /// The first pairs, whose start counts without an end too.
 const LONE: usize = 9;
-const LENGTHS: [(&str, &str); 3] = [("offset", "duration"), ("start", "duration"), ("starttime", "duration")];
+/// The usual names of lengths, seconds, in place of an end.
+const LENGTHS: [&str; 4] = ["duration", "durations", "durationsec", "durationseconds"];
+/// The starts beside a length.
+const BESIDE_LENGTHS: [&str; 11] = [
+    "offset",
+    "start",
+    "starttime",
+    "begintime",
+    "startseconds",
+    "starts",
+    "begintimes",
+    "starttimes",
+    "startsec",
+    "begin",
+    "onset",
+];
 
 /// The column of Raven that has the start within the file.
 const WITHIN: &str = "fileoffsets";
@@ -242,6 +259,26 @@ pub(super) fn listed(names: &[String]) -> String {
     }
 }
 
+/// The usual columns of start and end among plain names, and whether the end is a length.
+fn usual_span(plains: &[String], path: Option<usize>) -> (Option<usize>, Option<usize>, bool) {
+    let usual = |name: &&str| plains.iter().position(|known| known == name).filter(|&at| Some(at) != path);
+    let pair = SPANS.iter().find_map(|(start, end)| Some((usual(start)?, usual(end)?)));
+    let lengths = || Some((BESIDE_LENGTHS.iter().find_map(usual)?, LENGTHS.iter().find_map(usual)?));
+    match (pair, lengths()) {
+        (Some((start, end)), _) => (Some(start), Some(end), false),
+        (None, Some((start, length))) => (Some(start), Some(length), true),
+        // A start without an end is one to the end; an end alone is no segment.
+        (None, None) => (SPANS[..LONE].iter().find_map(|(start, _)| usual(start)), None, false),
+    }
+}
+
+/// A column that usually has starts or ends, of a table without segments.
+pub(super) fn time_without_segments<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let plains: Vec<String> = names.clone().map(plain).collect();
+    let is_time = |name: &str| SPANS.iter().any(|&(start, end)| [start, end].contains(&&*plain(name)));
+    if usual_span(&plains, None).0.is_some() { None } else { names.find(|name| is_time(name)) }
+}
+
 impl Roles {
     /// Finds the columns by their names. `beside` allows a table without a column of paths.
     ///
@@ -285,23 +322,10 @@ impl Roles {
             given.name().map(|name| named(parameter, name)).transpose()
         };
         let (mut start, mut end) = (one("start", &manifest.start)?, one("end", &manifest.end)?);
-        let mut are_lengths = end.is_some_and(|end| plains[end] == "duration");
+        let mut are_lengths = end.is_some_and(|end| LENGTHS.contains(&&*plains[end]));
         // A usual pair is taken as a whole; with one of them given, the other is not guessed.
         if [&manifest.start, &manifest.end] == [&ColumnChoice::Usual; 2] {
-            let pair = |pairs: &[(&str, &str)]| {
-                pairs.iter().find_map(|(start, end)| {
-                    let (start, end) = (usual(start)?, usual(end)?);
-                    (Some(start) != path && Some(end) != path && start != end).then_some((start, end))
-                })
-            };
-            let found = pair(&SPANS).map(|found| (found, false));
-            if let Some(((from, to), lengths)) = found.or_else(|| pair(&LENGTHS).map(|found| (found, true))) {
-                (start, end, are_lengths) = (Some(from), Some(to), lengths);
-            } else {
-                // A start without an end is one to the end; an end alone is no segment.
-                start =
-                    SPANS[..LONE].iter().find_map(|(start, _)| usual(start)).filter(|&at| Some(at) != path);
-            }
+            (start, end, are_lengths) = usual_span(&plains, path);
         }
         // Raven counts from the first of the files that are open together.
         let is_raven = start.is_some_and(|start| plains[start] == "begintimes");
@@ -351,7 +375,9 @@ impl Roles {
 /// Whether a column of this name may be one of segments or labels, beside those that are known.
 pub(super) fn counts_too<'a>(name: &str, mut known: impl Iterator<Item = &'a String>) -> bool {
     let name = &*plain(name);
-    let is_one = SPANS.iter().chain(&LENGTHS).any(|&(start, end)| name == start || name == end)
+    let is_one = SPANS.iter().any(|&(start, end)| name == start || name == end)
+        || LENGTHS.contains(&name)
+        || BESIDE_LENGTHS.contains(&name)
         || [WITHIN, "label", "labels"].contains(&name);
     is_one && !known.any(|known| plain(known) == name)
 }
@@ -382,6 +408,9 @@ mod tests {
             (&["file", "path"], 1, None),
             (&["path", "end", "offset", "onset"], 0, Some((3, 2, false))),
             (&["path", "end", "onset"], 0, None),
+            (&["path", "onset", "duration"], 0, Some((1, 2, true))),
+            (&["path", "Begin Time (s)", "Duration (s)"], 0, Some((1, 2, true))),
+            (&["path", "start", "stop"], 0, Some((1, 2, false))),
         ] {
             let found = roles(names, |_| {}).unwrap();
             assert_eq!(found.path, Some(path), "{names:?}");
@@ -392,6 +421,10 @@ mod tests {
         assert_eq!((found.start, found.end), (Some(2), None));
         let label = roles(&["path", "label"], |_| {}).unwrap().label;
         assert_eq!(label, Some(1));
+        let half = |names: &[&str]| time_without_segments(names.iter().copied()).map(str::to_owned);
+        assert_eq!(half(&["path", "begn", "End (s)"]).as_deref(), Some("End (s)"));
+        assert_eq!(half(&["path", "onset", "label"]).as_deref(), Some("onset"));
+        assert_eq!([half(&["path", "start"]), half(&["path", "duration"])], [None, None]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     column::{Cell, ColumnBuilder},
-    manifest::{Manifest, RowSource, TableRequest, plain},
+    manifest::{Manifest, RowSource, TableRequest, plain, time_without_segments},
     names::TextList,
     rows::TableBuilder,
     table::{RecordingTable, check_named},
@@ -102,6 +102,9 @@ impl RecordingTable {
         read.map_err(|error| if error.place.shard.is_some() { error } else { error.in_shard(&path) })?;
         if *asked.label == ColumnChoice::Usual && builder.label_name.is_none() {
             tell_of_label(&path, &builder.schema, asked.others);
+        }
+        if [&manifest.start, &manifest.end] == [&ColumnChoice::Usual; 2] {
+            tell_of_times(&path, &builder.schema);
         }
         let of_root;
         let archives = match archives {
@@ -248,6 +251,17 @@ fn tell_of_label(path: &Path, schema: &[SchemaColumn], read: &[String]) {
             path.display(),
             column.name,
             column.name
+        );
+    }
+}
+
+/// Warns if the rows are whole recordings, but a column seems to have their starts or ends.
+fn tell_of_times(path: &Path, schema: &[SchemaColumn]) {
+    if let Some(column) = time_without_segments(schema.iter().map(|column| &*column.name)) {
+        log::warn!(
+            "{}: {column:?} is half of a pair of starts and ends, so rows are whole recordings; if they are segments, name both \
+             columns: Manifest(..., start=, end=); if not, give start=\"\"",
+            path.display()
         );
     }
 }
