@@ -137,6 +137,8 @@ def _table(path: Path, columns: Mapping[str, str] | None, regions: bool) -> Iter
         raise ConfigError(f"{path}, line {line}, is not UTF-8 (byte {error.start}); save the table as UTF-8") from error
     lines = text.splitlines()
     suffix = path.suffix.lower()
+    if suffix == ".txt" and not text.strip():
+        return  # as Audacity exports a recording without labels
     unnamed: tuple[str, Callable[[Path, list[str]], Iterator[Row]]] | None = None
     if suffix == ".rttm":
         unnamed = "RTTM", _rttm
