@@ -55,7 +55,8 @@ pub struct CacheWriter {
     documents: u64,
     /// What this writer made of a cache that did not exist; empty for any other.
     made: NewFiles,
-    _lock: Lock,
+    /// None of a finished cache, which nobody writes.
+    _lock: Option<Lock>,
 }
 
 /// The folders and files that a writer made to begin a cache.
@@ -107,7 +108,8 @@ impl NewFiles {
 }
 
 impl CacheWriter {
-    /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
+    /// Opens a split of the cache in `path`: a new one, or where the last writer committed. A finished cache
+    /// is opened without a lock and without writing, by any number of processes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard is in its folder.
@@ -120,15 +122,23 @@ impl CacheWriter {
         let folder = path.join(split);
         owned::check_inputs(&folder, &options.shards)?;
         owned::has_group(path)?;
+        let shards = options.shards.into_iter().map(|name| (name, Standing::default())).collect();
         // Once before any file is created, and once under the lock.
-        owned::ledger_of(&folder)?;
+        if let Some(ledger) = owned::ledger_of(&folder)?
+            && ledger.is_finished
+            && !options.overwrite
+        {
+            check_same(&folder, &ledger, &options.made_by, &shards)?;
+            let (documents, compression) = (ledger.documents, options.compression);
+            let (fields, made) = (Vec::new(), NewFiles::default());
+            return Ok(Self { folder, compression, fields, ledger, documents, made, _lock: None });
+        }
         let missing = folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists());
         let mut made = NewFiles { folders: missing.map(Path::to_owned).collect(), ..NewFiles::default() };
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
         let lock = lock(&folder)?;
         let found = owned::ledger_of(&folder)?;
         owned::has_group(&folder)?;
-        let shards = options.shards.into_iter().map(|name| (name, Standing::default())).collect();
         let (mut ledger, stale) = match found {
             Some(mut found) if found.is_begun() && !options.overwrite => {
                 check_same(&folder, &found, &options.made_by, &shards)?;
@@ -182,7 +192,7 @@ impl CacheWriter {
         }
         let documents = ledger.documents;
         let compression = options.compression;
-        Ok(Self { folder, compression, fields, ledger, documents, made, _lock: lock })
+        Ok(Self { folder, compression, fields, ledger, documents, made, _lock: Some(lock) })
     }
 
     /// The ledger of the last commit, with the standing of each shard as of the next commit.
@@ -197,7 +207,10 @@ impl CacheWriter {
 
     /// Values so far, of all fields.
     pub fn values(&self) -> u64 {
-        self.fields.iter().map(JaggedWriter::values).sum()
+        match self.ledger.is_finished {
+            true => self.ledger.values.values().sum(),
+            false => self.fields.iter().map(JaggedWriter::values).sum(),
+        }
     }
 
     /// Appends the documents of a batch, or of a part of one, of a shard.
@@ -274,6 +287,9 @@ impl CacheWriter {
     /// # Errors
     /// [`ErrorKind::Io`]; then the previous commit is unchanged.
     pub fn commit(&mut self) -> Result<()> {
+        if self._lock.is_none() {
+            return Ok(());
+        }
         for field in &mut self.fields {
             field.flush()?;
         }
