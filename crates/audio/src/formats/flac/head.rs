@@ -60,11 +60,25 @@ impl Shape {
         (bytes / MIN_FRAME as u64 + 1).saturating_mul(largest)
     }
 
-    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames.
+    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames, and what may follow them.
     pub(crate) fn can_be(&self, bytes: u64) -> bool {
-        self.declared > 0 && self.declared <= self.most_samples(bytes)
+        let may_be = |most: u64| bytes <= most.saturating_add(MOST_BEHIND);
+        self.declared > 0 && self.declared <= self.most_samples(bytes) && self.most_bytes().is_none_or(may_be)
+    }
+
+    /// The most bytes of frames of STREAMINFO's length and largest frame; None if that is unknown.
+    ///
+    /// Two recordings one after the other usually have more, although the second ends at the declared sample.
+    fn most_bytes(&self) -> Option<u64> {
+        let [a, b, _, _, _, _, _, x, y, z, ..] = self.setup;
+        let (smallest, largest) = (u16::from_be_bytes([a, b]), u32::from_be_bytes([0, x, y, z]));
+        let n_frames = self.declared.div_ceil(u64::from(smallest).max(1));
+        (largest > 0).then(|| n_frames.saturating_mul(largest.into()))
     }
 }
+
+/// The bytes of tags and padding behind the last frame with which the length is believed.
+const MOST_BEHIND: u64 = 16 << 10;
 
 impl Head {
     /// Reads the metadata and the first frame's header.
