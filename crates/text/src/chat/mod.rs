@@ -116,7 +116,9 @@ impl ChatTemplate {
             let message = "the chat template has the character U+FDD0 or U+FDD1, which no text has";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let (source, is_marked) = with_calls(source);
+        // As jinja2 reads line ends.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let (source, is_marked) = with_calls(&source);
         let mut environment = Environment::new();
         let added = caught(|| {
             let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
@@ -398,6 +400,10 @@ fn prepare(environment: &mut Environment<'static>, syntax: SyntaxConfig) {
             () if value.kind() == minijinja::value::ValueKind::Bool => {
                 output.write_str(if value.is_true() { "True" } else { "False" }).map_err(TemplateError::from)
             }
+            () if value.is_number() && !value.is_integer() => {
+                let number = f64::try_from(value.clone()).map(python_float);
+                output.write_str(&number?).map_err(TemplateError::from)
+            }
             () => write!(output, "{value}").map_err(TemplateError::from),
         }
     });
@@ -437,6 +443,25 @@ fn tojson(value: &TemplateValue, options: Kwargs) -> std::result::Result<Templat
     let mut text = String::new();
     style.write(&json, 0, &mut text);
     Ok(TemplateValue::from_safe_string(text))
+}
+
+/// A float as Python's `repr` writes it: the shortest digits that are read as the same number, with an
+/// exponent of two or more digits below 1e-4 and from 1e16 on.
+fn python_float(number: f64) -> String {
+    if !number.is_finite() {
+        return if number.is_nan() { "nan".into() } else { format!("{number}") };
+    }
+    let shown = format!("{number:e}");
+    let exponent =
+        shown.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
+    match exponent {
+        Some((digits, exponent)) if !(-4..16).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ if number.fract() == 0.0 => format!("{number:.1}"),
+        _ => number.to_string(),
+    }
 }
 
 struct JsonStyle {
@@ -481,6 +506,9 @@ impl JsonStyle {
                 }
                 line(depth, text);
                 text.push('}');
+            }
+            Value::Number(number) if number.is_f64() => {
+                text.push_str(&number.as_f64().map_or_else(|| number.to_string(), python_float));
             }
             other => text.push_str(&other.to_string()),
         }
