@@ -362,13 +362,13 @@ fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// The error of a block that is too small for a weight; names the smallest block that is large enough for all
-/// weights of all stages.
+/// The error of a block that is too small for a weight; names the smallest larger block that is enough for all
+/// weights of all stages. (Some smaller blocks may be enough too, as places are rounded.)
 fn too_small(stages: &[WeightStage], stage: &WeightStage, source: usize, block: u64) -> Error {
     let large_enough = |&block: &u64| {
         stages.iter().all(|WeightStage { weights, .. }| starved(weights, &share(weights, block)).is_none())
     };
-    let advice = (1..=Mixture::MAX_BLOCK).find(large_enough).map_or_else(
+    let advice = (block + 1..=Mixture::MAX_BLOCK).find(large_enough).map_or_else(
         || {
             format!(
                 "raise the weight or set it to 0; no block of up to {} is large enough",
