@@ -259,6 +259,19 @@ impl<'a> Flac<'a> {
         Ok(false)
     }
 
+    /// Whether the frames at quarters of the bytes are in the order of their numbers, as those of one recording
+    /// are, and those of several usually not.
+    pub(crate) fn is_in_order(&self) -> bool {
+        let quarter = (self.bytes.len() - self.first.at) / 4;
+        let mut last = self.first;
+        (1..4).all(|n| {
+            let range = self.first.at + n * quarter..self.bytes.len();
+            let Some(frame) = next_header(self.bytes, &self.shape.stream, range, None) else { return true };
+            let before = std::mem::replace(&mut last, frame);
+            frame.at == before.at || frame.first > before.first
+        })
+    }
+
     /// The bytes at the end that are searched for the last frame.
     fn tail(&self) -> usize {
         TAIL.max(self.frame_budget)
@@ -309,11 +322,16 @@ impl<'a> Flac<'a> {
                         corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
                     })?;
                     self.check_number(frame)?;
-                    if let Some(next) = self.resync(frame, &mut work) {
+                    // What follows a complete last frame is no copy of it, but another recording.
+                    let last = if end == self.shape.declared { self.last_end(frame, decoder)? } else { None };
+                    if last.is_none()
+                        && let Some(next) = self.resync(frame, &mut work)
+                    {
                         frame = next;
                         continue;
                     }
-                    let (n_samples, behind) = match self.last_end(frame, decoder)? {
+                    let last = if last.is_some() { last } else { self.last_end(frame, decoder)? };
+                    let (n_samples, behind) = match last {
                         Some(at) => (end, at),
                         None => (valid, frame.at + 1),
                     };
@@ -344,19 +362,24 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`, unless
-    /// STREAMINFO declares exactly this number.
+    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`: a search for a
+    /// sample could find them. If STREAMINFO declares exactly this number, unlike frames may follow.
     ///
     /// # Errors
     /// `Unsupported` if they have another rate, width or number of channels, `Corrupt` if their numbers do
     /// not continue.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
-        if n_samples == self.shape.declared {
-            return Ok(());
-        }
+        let is_declared = n_samples == self.shape.declared;
         let rest = behind..self.bytes.len();
         let Some((one, _)) = linked(self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
-        let error = if one.agrees(&self.shape.stream) {
+        let is_alike = one.agrees(&self.shape.stream);
+        let error = if is_declared && is_alike {
+            corrupt(format!(
+                "another FLAC recording follows the {n_samples} samples that STREAMINFO declares; split the file"
+            ))
+        } else if is_declared {
+            return Ok(());
+        } else if is_alike {
             corrupt(format!(
                 "the numbers of the FLAC frames after sample {n_samples} do not continue; decode and re-encode the recording"
             ))

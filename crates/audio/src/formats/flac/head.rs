@@ -66,14 +66,15 @@ impl Shape {
         self.declared > 0 && self.declared <= self.most_samples(bytes) && self.most_bytes().is_none_or(may_be)
     }
 
-    /// The most bytes of frames of STREAMINFO's length and largest frame; None if that is unknown.
+    /// The most bytes of frames of STREAMINFO's length and largest frame; None if that is unknown, or blocks
+    /// have several sizes.
     ///
     /// Two recordings one after the other usually have more, although the second ends at the declared sample.
     fn most_bytes(&self) -> Option<u64> {
-        let [a, b, _, _, _, _, _, x, y, z, ..] = self.setup;
-        let (smallest, largest) = (u16::from_be_bytes([a, b]), u32::from_be_bytes([0, x, y, z]));
-        let n_frames = self.declared.div_ceil(u64::from(smallest).max(1));
-        (largest > 0).then(|| n_frames.saturating_mul(largest.into()))
+        let [.., x, y, z] = *self.setup.first_chunk::<10>()?;
+        let largest = u64::from(u32::from_be_bytes([0, x, y, z]));
+        let n_frames = self.declared.div_ceil(self.stream.fixed?.max(1).into());
+        (largest > 0).then(|| n_frames.saturating_mul(largest))
     }
 }
 

@@ -226,7 +226,8 @@ fn hints(file: &HeaderBytes<'_>, table: &Range<u64>) -> Result<Vec<SeekPoint>> {
     Ok(hints)
 }
 
-/// Whether a complete frame near the end of the bytes ends at the sample that STREAMINFO declares.
+/// Whether a complete frame near the end of the bytes ends at the sample that STREAMINFO declares, and, in
+/// memory, those before it are in order.
 fn ends_at_declared(
     cache: &mut DecoderCache,
     reader: &mut RangeReader<'_>,
@@ -234,7 +235,8 @@ fn ends_at_declared(
     first: Frame,
 ) -> Result<bool> {
     if let Some(bytes) = reader.memory() {
-        return Flac::window(bytes, shape.clone(), first, None).window_ends(cache);
+        let flac = Flac::window(bytes, shape.clone(), first, None);
+        return Ok(flac.is_in_order() && flac.window_ends(cache)?);
     }
     let most = Flac::tail_of(shape) as u64;
     // The last frame is usually in a small tail.
