@@ -1,5 +1,6 @@
 """Caches of processed documents: order, kinds of shards, processors, and reading by other libraries."""
 
+import fcntl
 import functools
 import gzip
 import inspect
@@ -244,6 +245,27 @@ def test_a_build_goes_on_behind_the_call(tmp_path: Path) -> None:
     assert (len(finished), finished.is_final, store.wait()) == (100, True, 100)
     progress = handle.progress()
     assert (progress.documents, progress.values, progress.finished_shards, progress.part) == (100, 100, 1, 1.0)
+
+
+def test_a_finished_cache_is_opened_without_a_lock(tmp_path: Path) -> None:
+    """As by all ranks of a node at a time, or from a folder that may only be read."""
+
+    def build(shards: dict[str, Any], **given: Any) -> cache.TreeStore:
+        return cache.build(shards, Number(), tmp_path, progress=False, **given)
+
+    shards: dict[str, Any] = {"a": range(100), "b": range(30)}
+    written = build(shards)
+    (lock,) = tmp_path.rglob(".writer")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with lock.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        again = build(shards)
+        assert (len(again), again.is_final) == (len(written), True)
+        assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        with pytest.raises(StateError, match="c is new"):
+            build({**shards, "c": range(3)})
+        with pytest.raises(StateError, match="another writer has the cache"):
+            build(shards, overwrite=True)
 
 
 def test_a_cancelled_build_is_gone_on_with(tmp_path: Path) -> None:

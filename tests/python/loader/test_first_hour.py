@@ -98,6 +98,89 @@ def test_an_unknown_folder_is_told_before_the_first_batch(tmp_path: Path) -> Non
         forebay.Loader(tmp_path, **ONE_PASS, targets=targets.ClassIndex("label", classes=KNOWN))
 
 
+@pytest.mark.parametrize("kind", [targets.ClassIndex, targets.MultiHot])
+def test_class_names_of_numbers_are_classes_again(kind: Any, tmp_path: Path) -> None:
+    """A list of classes that are numbers names the numbers of a column; another list has them in its order."""
+
+    def rows(cells: list[str], classes: Any) -> Any:
+        found = made(table(tmp_path, "y", cells, "v.csv"), targets={"label": kind("y", classes=classes)})
+        return found[0]["label"].argmax(1).tolist() if kind is targets.MultiHot else found[0]["label"].tolist()
+
+    train = table(tmp_path, "y", ["1", "2", "3", "10"])
+    with forebay.Loader(train, **ONE_PASS, targets={"label": kind("y", classes="data")}) as loader:
+        names = loader.class_names
+    assert names == ["1", "2", "3", "10"]
+    (tmp_path / "classes.txt").write_text("\n".join(names))
+    for classes in (names, str(tmp_path / "classes.txt")):
+        assert rows(["1", "2", "10", "3"], classes) == [0, 1, 3, 2]
+    # Training with one text among them.
+    assert rows(["10", "1"], ["1", "10", "x"]) == [1, 0]
+    assert rows(["1", "0"], ["owl", "wren"]) == [1, 0]
+    with pytest.raises(forebay.ConfigError, match=r'has 4, which is no class: the 4 classes are "1"'):
+        rows(["1", "4"], names)
+
+
+def test_a_row_of_one_class_each_needs_no_separator(tmp_path: Path) -> None:
+    target = targets.MultiHot("y", classes=["1", "2", "3"], separator=";")
+    for cells in (["1;3", "2"], ["1", "2"]):
+        [batch] = made(table(tmp_path, "y", cells), targets={"y": target})
+        assert batch["y"].tolist() == [[1.0, 0.0, float(";" in cells[0])], [0.0, 1.0, 0.0]]
+
+
+def test_texts_that_are_all_numbers(tmp_path: Path) -> None:
+    source = table(tmp_path, "text", ["7", "3"])
+    with pytest.raises(forebay.ConfigError, match="is int64, expected text; a column of a table whose cells are all"):
+        made(source, targets=targets.Text("text"))
+
+
+def test_folds_of_floats(tmp_path: Path) -> None:
+    """As pandas writes whole numbers with a null among them."""
+    source = table(tmp_path, "fold", ["1.0", "5.0", "", "2.5", "5.0"])
+    source.write_text(source.read_text().replace('"', ""))
+
+    def left(**given: Any) -> list[int]:
+        return [int(row) for batch in made(source, sampling=sampling.Where("fold", **given)) for row in batch["index"]]
+
+    assert left(exclude=[5]) == left(exclude=[5.0]) == [0, 2, 3]
+    assert left(values=[5]) == left(values=[5.0, 7]) == [1, 4]
+    with pytest.raises(TypeError, match="must be text or whole numbers; minimum and maximum take others"):
+        sampling.Where("fold", values=[2.5])  # type: ignore[list-item]
+    with pytest.raises(forebay.ConfigError, match="minimum and maximum are of numbers, and the column has texts"):
+        made(source, sampling=sampling.Where("path", minimum=1))
+
+
+@pytest.mark.parametrize(
+    ("columns", "times", "seconds"),
+    [
+        ("onset,duration", "0.001,0.002", 0.002),
+        ("Begin Time (s),duration", "0.001,0.002", 0.002),
+        ("start,stop", "0.001,0.003", 0.002),
+        ("begn,end", "0.001,0.003", None),
+        ("onset,x", "0.001,0.003", None),
+    ],
+)
+def test_columns_of_segments(
+    columns: str, times: str, seconds: float | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    [name] = write_recordings(tmp_path, 1)
+    (tmp_path / "t.csv").write_text(f"path,{columns}\n{name},{times}\n")
+    [batch] = made(tmp_path / "t.csv", crop=forebay.crops.Start(), outputs=["valid_samples"])
+    half = told(caplog, "is half of a pair of starts and ends, so rows are whole recordings")
+    assert len(half) == int(seconds is None)
+    if seconds is not None:
+        assert batch["valid_samples"].tolist() == [round(seconds * TINY["sample_rate"])]
+
+
+def test_a_recording_without_labels_of_audacity(tmp_path: Path) -> None:
+    write_recordings(tmp_path / "audio", 2)
+    (tmp_path / "labels").mkdir()
+    first, second = sorted(path.stem for path in (tmp_path / "audio").iterdir())
+    (tmp_path / "labels" / f"{first}.txt").write_text("0\t0.001\towl\n")
+    (tmp_path / "labels" / f"{second}.txt").write_text("\n")
+    [batch] = made(tmp_path / "audio", targets={"y": targets.Annotations(tmp_path / "labels")}, crop=forebay.crops.Start())
+    assert batch["y"].tolist() == [[1.0], [0.0]]
+
+
 def test_a_label_without_targets_is_anything(tmp_path: Path) -> None:
     source = table(tmp_path, "label", ["owl", "wren", "", "jay"])
     found = made(source, sampling=sampling.Balanced("label"))

@@ -102,6 +102,39 @@ fn what_templates_of_transformers_use() {
     );
 }
 
+/// Of `json.dumps` and `repr` of Python 3.11.
+#[test]
+fn floats_as_python_writes_them() {
+    let written = [
+        (1e-5, "1e-05"),
+        (1.5e-7, "1.5e-07"),
+        (1e-4, "0.0001"),
+        (0.1, "0.1"),
+        (-2.5, "-2.5"),
+        (3.0, "3.0"),
+        (-0.0, "-0.0"),
+        (123_456.789, "123456.789"),
+        (1e15, "1000000000000000.0"),
+        (9_007_199_254_740_993.0, "9007199254740992.0"),
+        (1e16, "1e+16"),
+        (1.234_567_890_123_456_8e22, "1.2345678901234568e+22"),
+        (1e100, "1e+100"),
+        (5e-324, "5e-324"),
+    ];
+    for (number, expected) in written {
+        let source = "{% for m in messages %}{{ m.x }} {{ m.x | tojson }}{% endfor %}";
+        let chat = conversation(json!([{"role": "assistant", "content": "a", "x": number}]));
+        assert_eq!(rendered(source, &chat, TrainOn::All).unwrap().0, format!("{expected} {expected}"));
+    }
+}
+
+#[test]
+fn line_ends_of_templates_are_those_of_jinja() {
+    let chat = conversation(json!([{"role": "assistant", "content": "a\r\nb"}]));
+    let source = "{% for m in messages %}\r\n<{{ m.role }}>\r\n{{ m.content }}\r<end>\n{% endfor %}";
+    assert_eq!(rendered(source, &chat, TrainOn::All).unwrap().0, "<assistant>\na\r\nb\n<end>\n");
+}
+
 #[test]
 fn what_is_refused() {
     let chatml = ChatTemplate::named("chatml").unwrap().0;
