@@ -262,7 +262,7 @@ def test_a_finished_cache_is_opened_without_a_lock(tmp_path: Path) -> None:
         again = build(shards)
         assert (len(again), again.is_final) == (len(written), True)
         assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-        with pytest.raises(StateError, match="c is new"):
+        with pytest.raises(StateError, match='the shard "c" is new'):
             build({**shards, "c": range(3)})
         with pytest.raises(StateError, match="another writer has the cache"):
             build(shards, overwrite=True)

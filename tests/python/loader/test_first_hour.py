@@ -177,7 +177,9 @@ def test_a_recording_without_labels_of_audacity(tmp_path: Path) -> None:
     first, second = sorted(path.stem for path in (tmp_path / "audio").iterdir())
     (tmp_path / "labels" / f"{first}.txt").write_text("0\t0.001\towl\n")
     (tmp_path / "labels" / f"{second}.txt").write_text("\n")
-    [batch] = made(tmp_path / "audio", targets={"y": targets.Annotations(tmp_path / "labels")}, crop=forebay.crops.Start())
+    [batch] = made(
+        tmp_path / "audio", targets={"y": targets.Annotations(tmp_path / "labels")}, crop=forebay.crops.Start()
+    )
     assert batch["y"].tolist() == [[1.0], [0.0]]
 
 
