@@ -259,8 +259,8 @@ impl<'a> Flac<'a> {
         Ok(false)
     }
 
-    /// Whether the frames at quarters of the bytes are in the order of their numbers, as those of one recording
-    /// are, and those of several usually not.
+    /// Whether the frames at quarters of the bytes are in the order of their numbers, as those of one
+    /// recording are, and those of several usually not.
     pub(crate) fn is_in_order(&self) -> bool {
         let quarter = (self.bytes.len() - self.first.at) / 4;
         let mut last = self.first;
@@ -362,8 +362,8 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`: a search for a
-    /// sample could find them. If STREAMINFO declares exactly this number, unlike frames may follow.
+    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`: a search for
+    /// a sample could find them. If STREAMINFO declares exactly this number, unlike frames may follow.
     ///
     /// # Errors
     /// `Unsupported` if they have another rate, width or number of channels, `Corrupt` if their numbers do

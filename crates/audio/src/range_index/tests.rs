@@ -309,6 +309,16 @@ fn flac_before_other_bytes() {
     }
 }
 
+/// Both end at the sample that the first declares.
+#[test]
+fn two_recordings_of_flac_in_a_file() {
+    let two = data("mewkiz-flac/80574.flac").repeat(2);
+    let in_memory = AudioDecoder::new().open(&two).unwrap_err();
+    let in_parts = RangeIndex::open_by(&mut AudioDecoder::new(), &Counted::new(two), SMALL).unwrap_err();
+    assert_eq!(place(&in_parts), place(&in_memory));
+    assert!(in_parts.message.contains("another FLAC recording follows"), "{in_parts}");
+}
+
 #[test]
 fn a_head_after_tags_is_read_once() {
     for name in ["vorbis/perch_16000_mono.ogg", "made/alac16.caf"] {

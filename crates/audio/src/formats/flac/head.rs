@@ -41,6 +41,8 @@ pub(crate) struct Head {
     /// Byte offset and samples of the first frame.
     pub(crate) at: u64,
     pub(crate) block: u32,
+    /// The bytes of the largest frame in STREAMINFO; 0 if unknown.
+    pub(crate) largest_frame: u32,
 }
 
 impl Shape {
@@ -60,21 +62,9 @@ impl Shape {
         (bytes / MIN_FRAME as u64 + 1).saturating_mul(largest)
     }
 
-    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames, and what may follow them.
+    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames.
     pub(crate) fn can_be(&self, bytes: u64) -> bool {
-        let may_be = |most: u64| bytes <= most.saturating_add(MOST_BEHIND);
-        self.declared > 0 && self.declared <= self.most_samples(bytes) && self.most_bytes().is_none_or(may_be)
-    }
-
-    /// The most bytes of frames of STREAMINFO's length and largest frame; None if that is unknown, or blocks
-    /// have several sizes.
-    ///
-    /// Two recordings one after the other usually have more, although the second ends at the declared sample.
-    fn most_bytes(&self) -> Option<u64> {
-        let [.., x, y, z] = *self.setup.first_chunk::<10>()?;
-        let largest = u64::from(u32::from_be_bytes([0, x, y, z]));
-        let n_frames = self.declared.div_ceil(self.stream.fixed?.max(1).into());
-        (largest > 0).then(|| n_frames.saturating_mul(largest))
+        self.declared > 0 && self.declared <= self.most_samples(bytes)
     }
 }
 
@@ -82,6 +72,14 @@ impl Shape {
 const MOST_BEHIND: u64 = 16 << 10;
 
 impl Head {
+    /// Whether `bytes` bytes are no more than frames of STREAMINFO's length and largest frame have, and what
+    /// may follow them. Unlike two recordings one after the other, whose second ends at the same sample.
+    pub(crate) fn can_have(&self, bytes: u64) -> bool {
+        let Some(block) = self.shape.stream.fixed.filter(|_| self.largest_frame > 0) else { return true };
+        let n_frames = self.shape.declared.div_ceil(block.max(1).into());
+        bytes <= n_frames.saturating_mul(self.largest_frame.into()).saturating_add(MOST_BEHIND)
+    }
+
     /// Reads the metadata and the first frame's header.
     ///
     /// # Errors
@@ -115,6 +113,7 @@ impl Head {
         }
         let mut setup: [u8; STREAMINFO] =
             setup.ok_or_else(|| corrupt("the FLAC file has no STREAMINFO block"))?;
+        let largest_frame = u32::from_be_bytes([0, setup[7], setup[8], setup[9]]);
         let packed = u64::from_be_bytes([
             setup[10], setup[11], setup[12], setup[13], setup[14], setup[15], setup[16], setup[17],
         ]);
@@ -164,7 +163,7 @@ impl Head {
             n_samples: total,
         };
         let shape = Shape { info, stream, setup: decoder_setup(setup), declared: total };
-        Ok(Self { shape, seek_table, at, block: header.block })
+        Ok(Self { shape, seek_table, at, block: header.block, largest_frame })
     }
 }
 
