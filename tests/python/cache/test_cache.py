@@ -251,7 +251,9 @@ def test_a_finished_cache_is_opened_without_a_lock(tmp_path: Path) -> None:
     """As by all ranks of a node at a time, or from a folder that may only be read."""
 
     def build(shards: dict[str, Any], **given: Any) -> cache.TreeStore:
-        return cache.build(shards, Number(), tmp_path, progress=False, **given)
+        built = cache.build(shards, Number(), tmp_path, progress=False, **given)
+        assert isinstance(built, cache.TreeStore)
+        return built
 
     shards: dict[str, Any] = {"a": range(100), "b": range(30)}
     written = build(shards)

@@ -362,8 +362,8 @@ fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// The error of a block that is too small for a weight; names the smallest larger block that is enough for all
-/// weights of all stages. (Some smaller blocks may be enough too, as places are rounded.)
+/// The error of a block that is too small for a weight; names the smallest larger block that is enough for
+/// all weights of all stages. (Some smaller blocks may be enough too, as places are rounded.)
 fn too_small(stages: &[WeightStage], stage: &WeightStage, source: usize, block: u64) -> Error {
     let large_enough = |&block: &u64| {
         stages.iter().all(|WeightStage { weights, .. }| starved(weights, &share(weights, block)).is_none())

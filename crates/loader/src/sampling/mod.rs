@@ -277,7 +277,8 @@ pub fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
 }
 
-/// The keys of a value as conditions compare them: whole floats are numbers, as of a column of folds with nulls.
+/// The keys of a value as conditions compare them: whole floats are numbers, as of a column of folds with
+/// nulls.
 fn keys_of(value: &Value, each: &mut dyn FnMut(Key)) {
     match value {
         Value::Float(number) => whole(*number).into_iter().for_each(|number| each(Key::Number(number))),
