@@ -16,7 +16,7 @@ use super::{
     head::{Head, Shape, seek_points},
 };
 use crate::{
-    Claims, Codec, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc,
+    Claims, Codec, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc, from_byte,
     index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, contradiction, locate, thin},
@@ -315,7 +315,7 @@ fn walk(
                     let rest = reader.read(here..size)?;
                     let last = Frame { at: 0, ..frame };
                     let flac = Flac::window(&rest, shape.clone(), last, None);
-                    return flac.walk_to_end(cache).map(Some);
+                    return flac.walk_to_end(cache).map(Some).map_err(from_byte(here));
                 }
                 _ => return Ok(None),
             }
