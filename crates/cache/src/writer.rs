@@ -56,7 +56,7 @@ pub struct CacheWriter {
     /// What this writer made of a cache that did not exist; empty for any other.
     made: NewFiles,
     /// None of a finished cache, which nobody writes.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
 }
 
 /// The folders and files that a writer made to begin a cache.
@@ -129,9 +129,11 @@ impl CacheWriter {
             && !options.overwrite
         {
             check_same(&folder, &ledger, &options.made_by, &shards)?;
+            // No field may be a link.
+            Owned::of(&folder, &ledger.fields)?;
             let (documents, compression) = (ledger.documents, options.compression);
             let (fields, made) = (Vec::new(), NewFiles::default());
-            return Ok(Self { folder, compression, fields, ledger, documents, made, _lock: None });
+            return Ok(Self { folder, compression, fields, ledger, documents, made, lock: None });
         }
         let missing = folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists());
         let mut made = NewFiles { folders: missing.map(Path::to_owned).collect(), ..NewFiles::default() };
@@ -192,7 +194,7 @@ impl CacheWriter {
         }
         let documents = ledger.documents;
         let compression = options.compression;
-        Ok(Self { folder, compression, fields, ledger, documents, made, _lock: Some(lock) })
+        Ok(Self { folder, compression, fields, ledger, documents, made, lock: Some(lock) })
     }
 
     /// The ledger of the last commit, with the standing of each shard as of the next commit.
@@ -287,7 +289,7 @@ impl CacheWriter {
     /// # Errors
     /// [`ErrorKind::Io`]; then the previous commit is unchanged.
     pub fn commit(&mut self) -> Result<()> {
-        if self._lock.is_none() {
+        if self.lock.is_none() {
             return Ok(());
         }
         for field in &mut self.fields {
