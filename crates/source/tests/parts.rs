@@ -237,11 +237,11 @@ fn parts_have_the_samples_and_the_errors_of_the_whole() {
     for name in ["jfk.mp3", "mp3_cbr128_48000_stereo.mp3", "21100_36_48.mp3"] {
         recordings.push(recording(name).repeat(8));
     }
-    // Two files, one after the other: numbers of frames that come again.
+    let n_sound = recordings.len();
+    // Two files, one after the other: numbers of frames that come again, which is an error.
     recordings.push(recording("tabla_ghe5.flac").repeat(3));
     recordings.push([recording("21100_36_48.flac"), recording("ambi_choir.flac")].concat());
-    let n_sound = recordings.len();
-    for n in 0..n_sound {
+    for n in 0..recordings.len() {
         let mut damaged = recordings[n].clone();
         let len = damaged.len();
         for k in 0..20_u64 {
