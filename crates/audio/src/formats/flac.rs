@@ -259,8 +259,8 @@ impl<'a> Flac<'a> {
         Ok(false)
     }
 
-    /// Whether the frames at quarters of the bytes are in the order of their numbers, as those of one
-    /// recording are, and those of several usually not.
+    /// Whether the numbers of the frames at each quarter of the bytes ascend. In a file of several recordings
+    /// they usually do not.
     pub(crate) fn is_in_order(&self) -> bool {
         let quarter = (self.bytes.len() - self.first.at) / 4;
         let mut last = self.first;
@@ -322,16 +322,13 @@ impl<'a> Flac<'a> {
                         corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
                     })?;
                     self.check_number(frame)?;
-                    // What follows a complete last frame is no copy of it, but another recording.
-                    let last = if end == self.shape.declared { self.last_end(frame, decoder)? } else { None };
-                    if last.is_none()
-                        && let Some(next) = self.resync(frame, &mut work)
-                    {
+                    // Frames after a complete last frame belong to another recording.
+                    let is_last = end == self.shape.declared && self.last_end(frame, decoder)?.is_some();
+                    if !is_last && let Some(next) = self.resync(frame, &mut work) {
                         frame = next;
                         continue;
                     }
-                    let last = if last.is_some() { last } else { self.last_end(frame, decoder)? };
-                    let (n_samples, behind) = match last {
+                    let (n_samples, behind) = match self.last_end(frame, decoder)? {
                         Some(at) => (end, at),
                         None => (valid, frame.at + 1),
                     };
@@ -362,31 +359,28 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`: a search for
-    /// a sample could find them. If STREAMINFO declares exactly this number, unlike frames may follow.
+    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`, since a
+    /// search for a sample could find them. After the samples that STREAMINFO declares, frames of another
+    /// rate, width or number of channels may follow.
     ///
     /// # Errors
     /// `Unsupported` if they have another rate, width or number of channels, `Corrupt` if their numbers do
     /// not continue.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
-        let is_declared = n_samples == self.shape.declared;
         let rest = behind..self.bytes.len();
         let Some((one, _)) = linked(self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
-        let is_alike = one.agrees(&self.shape.stream);
-        let error = if is_declared && is_alike {
-            corrupt(format!(
+        let is_declared = n_samples == self.shape.declared;
+        let error = match (is_declared, one.agrees(&self.shape.stream)) {
+            (true, false) => return Ok(()),
+            (true, true) => corrupt(format!(
                 "another FLAC recording follows the {n_samples} samples that STREAMINFO declares; split the file"
-            ))
-        } else if is_declared {
-            return Ok(());
-        } else if is_alike {
-            corrupt(format!(
+            )),
+            (false, true) => corrupt(format!(
                 "the numbers of the FLAC frames after sample {n_samples} do not continue; decode and re-encode the recording"
-            ))
-        } else {
-            unsupported(format!(
+            )),
+            (false, false) => unsupported(format!(
                 "from sample {n_samples} on the FLAC frames have another rate, width or number of channels than STREAMINFO declares"
-            ))
+            )),
         };
         Err(error.at_byte(behind as u64))
     }

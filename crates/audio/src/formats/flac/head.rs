@@ -61,23 +61,24 @@ impl Shape {
         let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
         (bytes / MIN_FRAME as u64 + 1).saturating_mul(largest)
     }
-
-    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames.
-    pub(crate) fn can_be(&self, bytes: u64) -> bool {
-        self.declared > 0 && self.declared <= self.most_samples(bytes)
-    }
 }
 
-/// The bytes of tags and padding behind the last frame with which the length is believed.
+/// The most bytes of tags and padding that may follow the last frame of a length that is believed.
 const MOST_BEHIND: u64 = 16 << 10;
 
 impl Head {
-    /// Whether `bytes` bytes are no more than frames of STREAMINFO's length and largest frame have, and what
-    /// may follow them. Unlike two recordings one after the other, whose second ends at the same sample.
-    pub(crate) fn can_have(&self, bytes: u64) -> bool {
-        let Some(block) = self.shape.stream.fixed.filter(|_| self.largest_frame > 0) else { return true };
-        let n_frames = self.shape.declared.div_ceil(block.max(1).into());
-        bytes <= n_frames.saturating_mul(self.largest_frame.into()).saturating_add(MOST_BEHIND)
+    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames: not more samples than they can
+    /// hold, and not more bytes than its largest frame allows. Two recordings in one file usually have more.
+    pub(crate) fn can_be(&self, bytes: u64) -> bool {
+        let Shape { declared, stream, .. } = self.shape;
+        let most_bytes = match stream.fixed {
+            Some(block) if self.largest_frame > 0 => {
+                let n_frames = declared.div_ceil(block.max(1).into());
+                n_frames.saturating_mul(self.largest_frame.into()).saturating_add(MOST_BEHIND)
+            }
+            _ => u64::MAX,
+        };
+        declared > 0 && declared <= self.shape.most_samples(bytes) && bytes <= most_bytes
     }
 
     /// Reads the metadata and the first frame's header.

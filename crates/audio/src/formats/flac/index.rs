@@ -49,7 +49,7 @@ impl FlacIndex {
     /// As [`Head::find`], and `Corrupt` without a complete frame.
     pub(crate) fn open(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Self>> {
         let Some(head) = reader.parse(Head::find)? else { return Ok(None) };
-        let can_have = head.can_have(reader.size() - head.at);
+        let can_be = head.can_be(reader.size() - head.at);
         let Head { mut shape, seek_table, at, block, .. } = head;
         let first = Frame { at: at as usize, first: 0, block };
         let hints = match reader.memory() {
@@ -60,7 +60,6 @@ impl FlacIndex {
             },
         };
         let mut points = Vec::new();
-        let can_be = can_have && shape.can_be(reader.size() - at);
         if !(can_be && ends_at_declared(cache, reader, &shape, first)?) {
             let Some(numbering) = numbering(reader, &shape, first)? else { return Ok(None) };
             let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);

@@ -157,15 +157,14 @@ fn what_cannot_be_placed_is_an_error_and_never_short() {
     let other = made(&[128; 10], false, Count::Frames, 0);
     let error = Flac::open(&mut DecoderCache::default(), &[&one[..], &other].concat()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
-    // Also if STREAMINFO has exactly the number of samples, and the other file ends at it: a search for a
-    // sample would find either.
+    // The same if STREAMINFO declares exactly this number, and if the second file ends at it.
     let one = made(&[128; 20], false, Count::Frames, 2560);
     for joined in [[&one[..], &other].concat(), one.repeat(2), one.repeat(3)] {
         let error = Flac::open(&mut DecoderCache::default(), &joined).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
         assert!(error.message.contains("another FLAC recording follows the 2560 samples"), "{error}");
     }
-    // Frames of another width cannot be taken for its own.
+    // Frames with another blocking strategy are not taken for its own.
     let unlike = made(&[128; 10], true, Count::Samples, 0);
     let both = [&one[..], &unlike, b"APETAGEX"].concat();
     assert_eq!(Flac::open(&mut DecoderCache::default(), &both).unwrap().info().n_samples, 2560);
