@@ -19,7 +19,7 @@ use crate::{
     config::SamplingObject,
     error::shown,
     order::WeightedRows,
-    sampling::{Balance, ClassCounts, Filter, Joined, Limit, Sampling, Weighting, whole},
+    sampling::{Balance, ClassCounts, Filter, Joined, Limit, Sampling, Weighting},
     source::Subset,
     targets::Key,
 };
@@ -113,9 +113,7 @@ fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
     if let Some(number) = attempt(value.py(), value.extract())? {
         return Ok(Key::Number(number));
     }
-    // As pandas has whole numbers in a column with nulls.
-    let whole = value.cast::<PyFloat>().ok().and_then(|float| whole(float.value()));
-    whole.map(Key::Number).ok_or_else(wrong)
+    value.cast::<PyFloat>().ok().and_then(|float| Key::of_float(float.value())).ok_or_else(wrong)
 }
 
 /// Some values of a column; `None` if they are not given.

@@ -271,17 +271,10 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The integer that a float is; `None` if it is none, or may be rounded.
-pub fn whole(number: f64) -> Option<i64> {
-    const EXACT: f64 = (1_u64 << 53) as f64;
-    (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
-}
-
-/// The keys of a value as conditions compare them: whole floats are numbers, as of a column of folds with
-/// nulls.
+/// The keys of a value, with whole floats as numbers: tables have integers with nulls as floats.
 fn keys_of(value: &Value, each: &mut dyn FnMut(Key)) {
     match value {
-        Value::Float(number) => whole(*number).into_iter().for_each(|number| each(Key::Number(number))),
+        Value::Float(number) => Key::of_float(*number).into_iter().for_each(each),
         Value::List(items) => items.iter().for_each(|item| keys_of(item, each)),
         _ => Key::of(value, None, each),
     }

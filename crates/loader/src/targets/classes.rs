@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Error, ErrorKind, Result, fields::Value};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{DataType, Value},
+};
 
 pub const MOST_CLASSES: usize = 1 << 20;
 
@@ -32,6 +35,11 @@ pub enum Key {
 }
 
 impl Key {
+    /// The number that a whole float is; `None` for other floats.
+    pub fn of_float(number: f64) -> Option<Self> {
+        DataType::Int64.holds_real(number).then_some(Self::Number(number as i64))
+    }
+
     /// The keys of a value: one, or those of a list's items; nulls have none.
     pub fn of(value: &Value, separator: Option<&str>, each: &mut dyn FnMut(Self)) {
         match (value, separator) {
@@ -59,7 +67,7 @@ pub struct ClassVocabulary {
     pub(super) by_key: HashMap<Key, u32>,
     /// The classes by the numbers of the column.
     pub(super) maps: Maps,
-    /// Whether a number in the column is a name, as in the data, and not the number of a class.
+    /// Whether the numbers of a column are the names of classes, and not their places in the list.
     pub(super) are_numbers_names: bool,
 }
 
@@ -108,7 +116,7 @@ impl ClassVocabulary {
         Ok(Some(united))
     }
 
-    /// Takes numbers as names, if some of the names are whole numbers: `class_names` of a column of numbers.
+    /// Takes the numbers of a column as names, if some of the names are whole numbers.
     pub(super) fn name_numbers(&mut self) {
         let named = |(name, class): (&String, u32)| {
             let number: i64 = name.parse().ok()?;
@@ -257,7 +265,7 @@ mod tests {
         assert_eq!([of(&["1", "2", "3"], 1), of(&["1", "2", "3"], 3)], [Some(0), Some(2)]);
         assert_eq!([of(&["1", "2", "3"], 0), of(&["-1", "10", "x"], 10)], [None, Some(1)]);
         assert_eq!([of(&["-1", "10", "x"], -1), of(&["-1", "10", "x"], 2)], [Some(0), None]);
-        // "007" is no number that a column of numbers has.
+        // A column with "007" is one of text, so 7 is another name.
         assert_eq!([of(&["007", "owl"], 7), of(&["007", "owl"], 1)], [None, Some(1)]);
         // Where a column has names, its numbers are theirs.
         let mut vocabulary = ClassVocabulary::of_names(names(&["1", "2", "3"]), "classes").unwrap();
