@@ -282,13 +282,15 @@ fn expected_instead(form: &TargetForm, ColumnType { item, nesting }: ColumnType)
         TargetForm::MultiHot { separator: Some(_), .. } if !is_one => "text, since a separator is given",
         TargetForm::Soft { .. } if is_one || item == Item::Text => "lists of numbers",
         TargetForm::Number if !is_one || item == Item::Text => "numbers; forebay.targets.Soft takes lists",
+        TargetForm::Tokens(rule) if rule.times.is_some() => match is_one || !is_text {
+            true => "lists of text",
+            false => return None,
+        },
         TargetForm::Text { .. } | TargetForm::Tokens(_) if is_one && matches!(item, Item::Whole(_)) => {
             "text; a column of a table whose cells are all numbers, or true and false, is read as such: give the \
              table as a DataFrame or Parquet file with texts"
         }
-        TargetForm::Text { .. } if !is_one || !is_text => "text",
-        TargetForm::Tokens(rule) if rule.times.is_none() && (!is_one || !is_text) => "text",
-        TargetForm::Tokens(rule) if rule.times.is_some() && (is_one || !is_text) => "lists of text",
+        TargetForm::Text { .. } | TargetForm::Tokens(_) if !is_one || !is_text => "text",
         TargetForm::Frames(_) if is_one || is_real => "lists of text or of whole numbers",
         TargetForm::Words(_) if is_one || !is_text => "lists of text",
         TargetForm::Sequence(_) if is_one || item == Item::Text => "lists of numbers",
