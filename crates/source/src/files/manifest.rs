@@ -193,20 +193,6 @@ const SPANS: [(&str, &str); 14] = [
 const LONE: usize = 9;
 /// The usual names of lengths, seconds, in place of an end.
 const LENGTHS: [&str; 4] = ["duration", "durations", "durationsec", "durationseconds"];
-/// The starts beside a length.
-const BESIDE_LENGTHS: [&str; 11] = [
-    "offset",
-    "start",
-    "starttime",
-    "begintime",
-    "startseconds",
-    "starts",
-    "begintimes",
-    "starttimes",
-    "startsec",
-    "begin",
-    "onset",
-];
 
 /// The column of Raven that has the start within the file.
 const WITHIN: &str = "fileoffsets";
@@ -263,12 +249,17 @@ pub(super) fn listed(names: &[String]) -> String {
 fn usual_span(plains: &[String], path: Option<usize>) -> (Option<usize>, Option<usize>, bool) {
     let usual = |name: &&str| plains.iter().position(|known| known == name).filter(|&at| Some(at) != path);
     let pair = SPANS.iter().find_map(|(start, end)| Some((usual(start)?, usual(end)?)));
-    let lengths = || Some((BESIDE_LENGTHS.iter().find_map(usual)?, LENGTHS.iter().find_map(usual)?));
-    match (pair, lengths()) {
-        (Some((start, end)), _) => (Some(start), Some(end), false),
-        (None, Some((start, length))) => (Some(start), Some(length), true),
-        // A start without an end is one to the end; an end alone is no segment.
-        (None, None) => (SPANS[..LONE].iter().find_map(|(start, _)| usual(start)), None, false),
+    // Beside the number of a sample, a length would be in another unit.
+    let starts = SPANS.iter().map(|(start, _)| start).filter(|&&start| start != "startsample");
+    let with_length =
+        || Some((["offset"].iter().chain(starts).find_map(usual)?, LENGTHS.iter().find_map(usual)?));
+    if let Some((start, end)) = pair {
+        (Some(start), Some(end), false)
+    } else if let Some((start, length)) = with_length() {
+        (Some(start), Some(length), true)
+    } else {
+        // A segment without an end reaches to the end of the recording.
+        (SPANS[..LONE].iter().find_map(|(start, _)| usual(start)), None, false)
     }
 }
 
@@ -377,7 +368,6 @@ pub(super) fn counts_too<'a>(name: &str, mut known: impl Iterator<Item = &'a Str
     let name = &*plain(name);
     let is_one = SPANS.iter().any(|&(start, end)| name == start || name == end)
         || LENGTHS.contains(&name)
-        || BESIDE_LENGTHS.contains(&name)
         || [WITHIN, "label", "labels"].contains(&name);
     is_one && !known.any(|known| plain(known) == name)
 }
