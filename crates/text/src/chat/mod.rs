@@ -448,19 +448,11 @@ fn tojson(value: &TemplateValue, options: Kwargs) -> std::result::Result<Templat
 /// A float as Python's `repr` writes it: the shortest digits that are read as the same number, with an
 /// exponent of two or more digits below 1e-4 and from 1e16 on.
 fn python_float(number: f64) -> String {
-    if !number.is_finite() {
-        return if number.is_nan() { "nan".into() } else { format!("{number}") };
-    }
     let shown = format!("{number:e}");
-    let exponent =
-        shown.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
-    match exponent {
-        Some((digits, exponent)) if !(-4..16).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        _ if number.fract() == 0.0 => format!("{number:.1}"),
-        _ => number.to_string(),
+    match shown.split_once('e').map(|(digits, exponent)| (digits, exponent.parse())) {
+        Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        None if number.is_nan() => "nan".to_owned(),
+        _ => format!("{number:?}"),
     }
 }
 
