@@ -55,7 +55,7 @@ pub struct CacheWriter {
     documents: u64,
     /// What this writer made of a cache that did not exist; empty for any other.
     made: NewFiles,
-    /// None of a finished cache, which nobody writes.
+    /// A finished cache is opened without one.
     lock: Option<Lock>,
 }
 

@@ -82,8 +82,8 @@ impl Parts {
     /// The part of the recording at `span` that is requested of a row; `None` if all of it is to be read.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) and others of the reads. A damaged recording is no error: it
-    /// is read whole, and its decoder reports the error.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) and others of the reads. Damage is reported by
+    /// the decoder: a damaged recording is read whole.
     pub(super) fn read(
         &self,
         decoder: &mut AudioDecoder,
